@@ -1,0 +1,48 @@
+"""A placement decision with its reasons: the candidate table and what was chosen from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wattkeeper.core.forecast import Forecast, MemoryFit
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a candidate can't be used. `reason` is CamelCase, `message` names the figures and the cure."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One pool with one tensor parallel size. Feasible exactly when nothing rejects it."""
+
+    pool: str
+    gpu_label: str
+    gpu_name: str | None  # the catalogue's name
+    gpus_per_replica: int
+    gpus_free: int  # in the pool, after the promises to others
+    memory: MemoryFit | None = None
+    forecast: Forecast | None = None
+    rejection: Rejection | None = None
+
+    @property
+    def feasible(self) -> bool:
+        return self.rejection is None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDecision:
+    """The outcome for one LLMDeployment.
+
+    `table` keeps the best variant of each pool, best first. `deferred` is true when a better candidate
+    waits only for pods of other LLMDeployments to be bound: ask again when they are.
+    """
+
+    chosen: Candidate | None
+    table: tuple[Candidate, ...]
+    reason: str  # CamelCase: Placed, NoPools, NoFeasiblePool, UnknownModel, CapacitySettling …
+    message: str
+    deferred: bool = False
