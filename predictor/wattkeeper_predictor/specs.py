@@ -153,7 +153,7 @@ class ModelSpec:
                 "the first must be a multiple of the second",
             )
         if (self.experts_total is None) != (self.experts_active is None):
-            raise InvalidInput("model.experts_active", "give both expert counts, total and active, or neither")
+            raise InvalidInput("model.experts_active", "give both the total and active experts, or neither")
         if (self.experts_active or 0) > (self.experts_total or 0):
             raise InvalidInput(
                 "model.experts_active",
@@ -162,7 +162,7 @@ class ModelSpec:
         if (self.kv_layers if self.kv_layers is not None else self.layers) > self.layers:
             raise InvalidInput("model.kv_layers", f"{self.kv_layers} exceeds the {self.layers} layers")
         if self.sliding_layers and self.sliding_window is None:
-            raise InvalidInput("model.sliding_window", "missing, but some layers slide; give the window in tokens")
+            raise InvalidInput("model.sliding_window", "missing, but some layers slide; give it in tokens")
         if self.sliding_layers > (self.kv_layers if self.kv_layers is not None else self.layers):
             raise InvalidInput("model.sliding_layers", f"{self.sliding_layers} exceeds the layers that cache")
 
