@@ -1,0 +1,34 @@
+"""What every test may use: the measured data, and the local cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["tests.cluster.fixtures"] if importlib.util.find_spec("tests.cluster.fixtures") else []
+
+NO_DATA = "needs the measured data: set WATTKEEPER_DATA to the folder that holds wattgpu/, gpus/, llms/ …"
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of the measured data sets; skips, saying why, where there is none."""
+    folder = os.environ.get("WATTKEEPER_DATA")
+    if not folder:
+        pytest.skip(NO_DATA)
+    path = Path(folder)
+    if not path.is_dir():
+        pytest.fail(f"WATTKEEPER_DATA={folder} is not a folder")
+    return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `data` are skipped with the reason printed where the data isn't at hand."""
+    if os.environ.get("WATTKEEPER_DATA"):
+        return
+    for item in items:
+        if item.get_closest_marker("data"):
+            item.add_marker(pytest.mark.skip(reason=NO_DATA))
