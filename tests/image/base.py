@@ -1,7 +1,8 @@
 """The base image of the tests.
 
-Users get the Dockerfile's default base from a registry. Tests must not depend on one: they import a Debian 12 with
-Python, made by debootstrap from Debian's own signed packages, unless ``WATTKEEPER_TEST_BASE_IMAGE`` names an image.
+Users get the Dockerfile's default base from a registry. Tests must not depend on one: they import a
+Debian 12 with Python, made by debootstrap from Debian's own signed packages, unless
+``WATTKEEPER_TEST_BASE_IMAGE`` names an image.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ LEFT_OUT = (
 
 
 def base_image(engine: Engine) -> str:
-    """The name of an image with Python 3.11 that ``engine`` has; made and kept in the user's cache if need be."""
+    """The name of an image with Python 3.11 in ``engine``; made, and kept in the user's cache, if need be."""
     named = os.environ.get("WATTKEEPER_TEST_BASE_IMAGE")
     if named:
         return named

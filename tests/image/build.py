@@ -14,7 +14,7 @@ SOURCES = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
 
 
 def build_image(engine: Engine, tag: str, base: str) -> str:
-    """Builds ``tag`` on ``base``, through the package index and with the authorities of this machine; gives the log."""
+    """Builds ``tag`` on ``base`` with this machine's package index and authorities; gives the log."""
     with tempfile.TemporaryDirectory(prefix="wk-build-") as name:
         pip_conf = Path(name) / "pip.conf"
         pip_conf.write_text(_pip_configuration())

@@ -1,8 +1,9 @@
 """A container engine for the tests: the user's own where one answers, else a dockerd that is ours alone.
 
-Ours keeps its images in the user's cache, everything else in a folder that goes away with it. It neither touches the
-machine's bridges nor its firewall (``--bridge=none``): builds use the host's network, containers none. It needs root
-and Debian's packages (``scripts/system-packages image``), and it is ended, by its process id, when the tests end.
+Ours keeps its images in the user's cache, everything else in a folder that goes away with it. It touches
+neither the machine's bridges nor its firewall (``--bridge=none``): builds use the host's network, containers
+none. It needs root and Debian's packages (``scripts/system-packages image``), and is ended, by its process id,
+with the tests.
 """
 
 import os
@@ -46,8 +47,9 @@ class Engine:
             check=False,
         )
         if check and result.returncode != 0:
+            command = " ".join(arguments)
             raise EngineError(
-                f"docker {' '.join(arguments)} ended with {result.returncode}:\n{result.stdout}{result.stderr}"
+                f"docker {command} ended with {result.returncode}:\n{result.stdout}{result.stderr}"
             )
         return result
 
@@ -56,24 +58,16 @@ class Engine:
 
     def saved_bytes(self, image: str) -> tuple[int, int]:
         """The image as ``docker save`` writes it: its bytes plain, and as gzip, as a registry holds it."""
-        saving = [self.docker, "save", image]
-        environment = {**os.environ, **self.environment}
-        sizes = []
-        for command in (["cat"], ["gzip", "-6"]):
-            with (
-                subprocess.Popen(saving, env=environment, stdout=subprocess.PIPE) as save,
-                subprocess.Popen(command, stdin=save.stdout, stdout=subprocess.PIPE) as compress,
-            ):
-                assert compress.stdout is not None
-                sizes.append(sum(len(block) for block in iter(lambda: compress.stdout.read(1 << 20), b"")))  # noqa: B023
-                if save.wait() or compress.wait():
-                    raise EngineError(f"docker save {image} failed")
-        return sizes[0], sizes[1]
+        with tempfile.TemporaryDirectory(prefix="wk-save-") as name:
+            archive = Path(name) / "image.tar"
+            self.run("save", f"--output={archive}", image)
+            packed = subprocess.run(["gzip", "-6", "--stdout", str(archive)], capture_output=True, check=True)
+            return archive.stat().st_size, len(packed.stdout)
 
 
 @contextmanager
 def engine() -> Iterator[Engine]:
-    """The engine that answers already (``DOCKER_HOST`` or the default socket), else one started for the block."""
+    """The engine that answers (``DOCKER_HOST`` or the default socket), else one for the block alone."""
     docker = shutil.which("docker")
     if docker is not None:
         own = Engine(docker, {"DOCKER_BUILDKIT": "1"})

@@ -40,7 +40,8 @@ def test_every_module_imports_and_none_of_them_writes(image: Image) -> None:
 def test_the_predictor_artifacts_are_inside(image: Image) -> None:
     program = (
         "import json; from importlib.resources import files\n"
-        "print(json.dumps(sorted(p.name for p in files('wattkeeper_predictor').joinpath('artifacts').iterdir())))"
+        "folder = files('wattkeeper_predictor').joinpath('artifacts')\n"
+        "print(json.dumps(sorted(path.name for path in folder.iterdir())))"
     )
     assert "wattgpu" in json.loads(python(image, program))
 
@@ -85,8 +86,9 @@ def test_configuration_and_labels(image: Image) -> None:
 def test_holds_neither_installer_nor_secrets(image: Image) -> None:
     program = (
         "import importlib.util, json, os\n"
+        "places = ('/run/secrets', '/src', '/wheels', '/opt/build', '/etc/pip.conf')\n"
         "print(json.dumps([importlib.util.find_spec('pip') is not None,"
-        " [p for p in ('/run/secrets', '/src', '/wheels', '/opt/build', '/etc/pip.conf') if os.path.exists(p)],"
+        " [place for place in places if os.path.exists(place)],"
         " sorted(n for n in os.listdir('/opt/wattkeeper/bin') if not n.startswith('python'))]))"
     )
     pip_found, leftovers, commands = json.loads(python(image, program))
@@ -102,7 +104,7 @@ def test_size(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
     base_plain, base_compressed = image.engine.saved_bytes(image.base)
     with capsys.disabled():
         print(
-            f"\nimage: {plain / 1e6:.0f} MB, {compressed / 1e6:.0f} MB compressed; of these the base {base_plain / 1e6:.0f} "
-            f"and {base_compressed / 1e6:.0f} MB; built in {image.build_seconds:.0f} s"
+            f"\nimage: {plain / 1e6:.0f} MB, {compressed / 1e6:.0f} MB compressed; of these the base "
+            f"{base_plain / 1e6:.0f} and {base_compressed / 1e6:.0f} MB; built in {image.build_seconds:.0f} s"
         )
     assert compressed < MAX_COMPRESSED_BYTES
