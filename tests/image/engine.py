@@ -2,7 +2,7 @@
 
 Ours keeps its images in the user's cache, everything else in a folder that goes away with it. It touches
 neither the machine's bridges nor its firewall (``--bridge=none``): builds use the host's network, containers
-none. It needs root and Debian's packages (``scripts/system-packages image``), and is ended, by its process id,
+none. It needs root and Debian's packages (``scripts/system-packages image``), and is ended, by process id,
 with the tests.
 """
 
