@@ -69,10 +69,11 @@ def check_gpu_runs(quantization: str, gpu: GpuSpec) -> None:
 def weight_bytes(model: ModelSpec, quantization: str) -> int:
     """Bytes all weights take on the GPUs together."""
     total = model.parameters_total_billion * 1e9
+    tower = model.tower_parameters_billion * 1e9 * _SIXTEEN_BITS / 8
     if quantization == UNQUANTIZED:
         # vLLM loads 32-bit checkpoints as 16-bit ones (dtype "auto").
-        return round(total * _SIXTEEN_BITS / 8)
+        return round(total * _SIXTEEN_BITS / 8 + tower)
     tables = 1 if model.tie_word_embeddings else 2
     embeddings = min(total, float(tables * model.vocab_size * model.hidden_size))
     bits = WEIGHT_FORMATS[quantization].bits_per_weight
-    return round(((total - embeddings) * bits + embeddings * _SIXTEEN_BITS) / 8)
+    return round(((total - embeddings) * bits + embeddings * _SIXTEEN_BITS) / 8 + tower)

@@ -101,7 +101,8 @@ class ModelSpec:
     total unless the model is a mixture of experts). ``kv_layers`` is the number of layers that keep
     a key-value cache, ``sliding_layers`` those among them that keep ``sliding_window`` tokens only.
     ``kv_elements_per_token`` overrides 2·kv_heads·head_dim where the cache isn't made of plain keys
-    and values (latent attention). ``weight_bits`` is the checkpoint's own width a weight.
+    and values (latent attention). ``tower_parameters_billion`` are encoders of a multimodal model: they
+    take memory, decoding doesn't touch them. ``native_quantization`` is the checkpoint's own format.
     """
 
     id: str
@@ -126,6 +127,7 @@ class ModelSpec:
     sliding_layers: int = 0
     sliding_window: int | None = None
     kv_elements_per_token: int | None = None
+    tower_parameters_billion: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -137,6 +139,8 @@ class ModelSpec:
             value = getattr(self, name)
             if value is not None:
                 _count(value, f"model.{name}", most=most)
+        if self.tower_parameters_billion:
+            _number(self.tower_parameters_billion, "model.tower_parameters_billion", most=1e5)
         self._check_contradictions()
 
     def _check_contradictions(self) -> None:

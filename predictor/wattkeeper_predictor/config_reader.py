@@ -1,0 +1,60 @@
+"""Typed look-up in a Hugging Face config.json, under the several spellings that families use.
+
+Errors: ``InvalidInput`` with ``model.config.<key>`` as the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import InvalidInput
+
+
+class Reader:
+    """Typed look-up under several spellings; remembers nothing, raises ``InvalidInput``."""
+
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, int]) -> None:
+        self._config = config
+        self._defaults = defaults
+
+    def raw(self, *names: str) -> tuple[str, Any]:
+        """The first name that has a value, with it; the family's default comes last."""
+        for name in names:
+            if self._config.get(name) is not None:
+                return name, self._config[name]
+        for name in names:
+            if name in self._defaults:
+                return name, self._defaults[name]
+        return names[0], None
+
+    def optional(self, *names: str) -> int | None:
+        """A whole number of at least 1, or None where absent."""
+        name, value = self.raw(*names)
+        return None if value is None else whole(name, value, least=1)
+
+    def count(self, *names: str) -> int:
+        """A whole number of at least 1 that must be there."""
+        value = self.optional(*names)
+        if value is None:
+            raise InvalidInput(f"model.config.{names[0]}", "missing; add it to the config.json")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A boolean."""
+        value = self._config.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise InvalidInput(f"model.config.{name}", f"{value!r} isn't true or false")
+        return value
+
+
+def whole(name: str, value: Any, *, least: int) -> int:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value != int(value) or value < least:
+        raise InvalidInput(
+            f"model.config.{name}", f"{value!r} isn't a whole number of at least {least}; mend it"
+        )
+    return int(value)
