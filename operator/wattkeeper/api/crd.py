@@ -31,7 +31,7 @@ _DROPPED = frozenset({"title", "$defs", "propertyNames"})
 _TYPE_META = {
     "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}."},
     "kind": {"type": "string", "description": "Kind of the object."},
-    "metadata": {"type": "object", "description": "Name, labels and the like."},
+    "metadata": {"type": "object"},  # the API server takes no description of it
 }
 
 

@@ -198,7 +198,8 @@ class Parking(ApiModel):
 
     rules = (
         Rule(
-            "(self.policy == 'Fixed') == has(self.idleTimeout)",
+            # The API server tries the default {} of the field on this rule before it fills in the policy.
+            "(has(self.policy) && self.policy == 'Fixed') == has(self.idleTimeout)",
             "idleTimeout is required with policy Fixed, and has no meaning with another policy",
             at=("idleTimeout",),
             holds=lambda self: (self.policy == "Fixed") == (self.idle_timeout is not None),
