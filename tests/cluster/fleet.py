@@ -79,50 +79,6 @@ def wait_ready(cluster: Cluster, names: Collection[str]) -> None:
     )
 
 
-def remove(self) -> None:
-    remove(self.cluster, self.node_names)
-
-
-def labelled(nodes: Sequence[Node], name: str) -> tuple[Node, ...]:
-    """Copies of ``nodes`` that carry FLEET_LABEL."""
-    copies = tuple(copy.deepcopy(node) for node in nodes)
-    for node in copies:
-        node["metadata"]["labels"][FLEET_LABEL] = name
-    return copies
-
-
-def apply(cluster: Cluster, nodes: Sequence[Node], *, wait: bool = True) -> None:
-    """Creates or changes the nodes, status included, and waits until each is ready.
-
-    Raises ClusterError when they do not become ready, as without kwok.
-    """
-
-    def apply_one(node: Node) -> None:
-        name = node["metadata"]["name"]
-        identity = {"apiVersion": "v1", "kind": "Node"}
-        options = {"field_manager": FIELD_MANAGER, "force": True, "_content_type": APPLY}
-        desired = identity | {"metadata": node["metadata"], "spec": node["spec"]}
-        cluster.core.patch_node(name, desired, **options)
-        status = identity | {"metadata": {"name": name}, "status": node["status"]}
-        cluster.core.patch_node_status(name, status, **options)
-
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        list(pool.map(apply_one, nodes))
-    if wait:
-        wait_ready(cluster, [node["metadata"]["name"] for node in nodes])
-
-
-def wait_ready(cluster: Cluster, names: Collection[str]) -> None:
-    """Returns when every node is ready; raises ClusterError naming those that are not."""
-    pending = set(names)
-
-    def poll() -> bool:
-        pending.intersection_update(set(names) - _ready(cluster))
-        return not pending
-
-    cluster.wait(f"fake nodes are ready (kwok runs?): {', '.join(sorted(pending))}", poll)
-
-
 def remove(cluster: Cluster, names: Collection[str]) -> None:
     """Deletes the nodes and what is bound to them, and waits until they are gone.
 
