@@ -29,6 +29,7 @@ from wattkeeper.core.demand import (
     Toleration,
     WorkloadShape,
 )
+from wattkeeper.core.fleet import WrittenPool
 
 #: What to do with fields that the API doesn't have: the API server has dropped them already and a newer one
 #: may have more, so the operator ignores them; a file for `wattkeeper plan` has a typo.
@@ -50,15 +51,11 @@ class ParsedDeployment:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolDefinition:
-    """A GPUNodePool as it was written; `gpu_label` is None where the nodes' labels tell the GPU."""
+class ParsedPool:
+    """A GPUNodePool. A discovered one was made by the operator, though users may add labels and a budget."""
 
-    name: str
-    labels: Mapping[str, str]
-    node_selector: Mapping[str, str]
-    gpu_label: str | None
-    power_budget_watts: int | None
-    written: bool  # by a user; False: found by the operator
+    pool: WrittenPool
+    discovered: bool
     generation: int
 
 
@@ -108,7 +105,7 @@ def config_reference(resource: Mapping[str, Any]) -> ConfigMapReference | None:
         return None
 
 
-def pool_from(resource: Mapping[str, Any], *, unknown_fields: UnknownFields = "ignore") -> PoolDefinition:
+def pool_from(resource: Mapping[str, Any], *, unknown_fields: UnknownFields = "ignore") -> ParsedPool:
     """A GPUNodePool, as the API server or a YAML file gives it. Raises SpecErrors with every error found."""
     metadata = _mapping(resource.get("metadata"))
     errors = _identity_errors(resource, GPU_NODE_POOL, RFC_1123, 63)
@@ -116,15 +113,15 @@ def pool_from(resource: Mapping[str, Any], *, unknown_fields: UnknownFields = "i
     if errors or spec is None:
         raise SpecErrors(errors)
     labels = {str(key): str(value) for key, value in _mapping(metadata.get("labels")).items()}
-    return PoolDefinition(
+    pool = WrittenPool(
         name=metadata["name"],
-        labels=MappingProxyType(labels),
         node_selector=MappingProxyType(dict(spec.node_selector)),
-        gpu_label=spec.gpu,
+        labels=MappingProxyType(labels),
+        gpu=spec.gpu,
         power_budget_watts=spec.power_budget_watts,
-        written=labels.get(LABEL_DISCOVERED) != "true",
-        generation=_generation(metadata),
+        created=str(metadata.get("creationTimestamp") or ""),
     )
+    return ParsedPool(pool, labels.get(LABEL_DISCOVERED) == "true", _generation(metadata))
 
 
 def _validated(

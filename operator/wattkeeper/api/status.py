@@ -35,8 +35,8 @@ from wattkeeper.api.conditions import (
 from wattkeeper.api.errors import SpecErrors
 from wattkeeper.api.quantities import format_duration
 from wattkeeper.api.v1alpha1.llmdeployment import LLMDeploymentSpec
-from wattkeeper.api.v1alpha1.llmdeployment_status import MAX_CANDIDATES, MAX_MESSAGE
-from wattkeeper.core.decision import Candidate, PlacementDecision
+from wattkeeper.api.v1alpha1.llmdeployment_status import MAX_MESSAGE
+from wattkeeper.core.decision import MAX_TABLE_ROWS, Candidate, PlacementDecision
 from wattkeeper.core.demand import Demand, Sla
 from wattkeeper.core.forecast import Forecast
 
@@ -90,8 +90,8 @@ def placement_status(
         status["gpusPerReplica"] = chosen.gpus_per_replica
         if chosen.forecast is not None:
             status["prediction"] = _prediction(chosen.forecast, demand.sla)
-    status["candidates"] = [_row(candidate) for candidate in decision.table[:MAX_CANDIDATES]]
-    status["poolsConsidered"] = len(decision.table)
+    status["candidates"] = [_row(candidate) for candidate in decision.table[:MAX_TABLE_ROWS]]
+    status["poolsConsidered"] = max(decision.pools_considered, len(decision.table))
     placed = Condition(cond.PLACED, "True" if chosen else "False", decision.reason, decision.message)
     news = [_accepted(), placed, _sla_feasible(decision, demand.sla)]
     return _finished(status, news, spec, stamp)

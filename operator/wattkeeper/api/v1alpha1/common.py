@@ -21,8 +21,23 @@ ObjectName = Annotated[
 DataKey = Annotated[
     str, Text(r"^[-._a-zA-Z0-9]+$", "a key of letters, digits, '-', '_' and '.', such as config.json", 253)
 ]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
-LabelValue = Annotated[str, Field(max_length=63)]
+#: As the key of a map only Python checks it: CEL's cost of walking over keys can't be bounded.
+LabelKey = Annotated[
+    str,
+    Text(
+        r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        "a label such as topology.kubernetes.io/zone",
+        317,
+    ),
+]
+LabelValue = Annotated[
+    str,
+    Text(
+        r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+        "a label's value: letters, digits, '-', '_' and '.'",
+        63,
+    ),
+]
 
 #: The first letters of a name, wherever one is made a Service or a label: RFC 1035.
 RFC_1035 = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"

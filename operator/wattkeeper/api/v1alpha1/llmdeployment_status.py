@@ -8,9 +8,8 @@ from pydantic import Field
 
 from wattkeeper.api.schema import ATOMIC_LIST, ApiModel, list_map
 from wattkeeper.api.v1alpha1.common import Conditions
+from wattkeeper.core.decision import MAX_TABLE_ROWS
 
-#: Rows of the candidate table; pools beyond are counted in poolsConsidered.
-MAX_CANDIDATES = 32
 MAX_MESSAGE = 1024
 
 PoolName = Annotated[str, Field(min_length=1, max_length=253)]
@@ -102,7 +101,7 @@ class LLMDeploymentStatus(ApiModel):
     )
     candidates: Annotated[list[CandidateRow] | None, list_map("pool")] = Field(
         default=None,
-        max_length=MAX_CANDIDATES,
+        max_length=MAX_TABLE_ROWS,
         description="The pools as they stood at the last decision, best first, each in its best variant.",
     )
     pools_considered: int | None = Field(
