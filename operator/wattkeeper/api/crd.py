@@ -29,7 +29,7 @@ _INT32_MAX = 2**31 - 1
 #: Words of JSON Schema that a structural schema has no use for.
 _DROPPED = frozenset({"title", "$defs", "propertyNames"})
 _TYPE_META = {
-    "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}."},
+    "apiVersion": {"type": "string", "description": f"Group and version of the object: {GROUP}/{VERSION}."},
     "kind": {"type": "string", "description": "Kind of the object."},
     "metadata": {"type": "object"},  # the API server takes no description of it
 }

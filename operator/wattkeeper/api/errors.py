@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 _SHOWN = 40  # characters of a wrong value that a message repeats
 
@@ -54,6 +55,8 @@ def field_errors(error: ValidationError, model: type[BaseModel], path: str) -> l
         context = detail.get("ctx", {})
         if detail["type"] == "broken_rules":
             found += [FieldError(join_path(where, *sub), text) for sub, text in context["broken"]]
+        elif detail["type"] == "missing":
+            found.append(FieldError(where, _missing_field(model, detail["loc"])))
         elif detail["type"] == "extra_forbidden":
             found.append(FieldError(where, _unknown_field(model, detail["loc"])))
         else:
@@ -87,8 +90,6 @@ _BOUNDS = {
 
 
 def _words(kind: str, context: dict[str, Any], message: str, value: Any) -> str:
-    if kind == "missing":
-        return "is required: write it"
     if kind == "broken_text":
         return f"{message}; got {shorten(value)}"
     if kind in _TYPES:
@@ -98,23 +99,36 @@ def _words(kind: str, context: dict[str, Any], message: str, value: Any) -> str:
     return f"{message}; got {shorten(value)}"
 
 
+def _missing_field(model: type[BaseModel], loc: Sequence[str | int]) -> str:
+    """What to say of a required field that isn't there: what it is."""
+    owner = _model_at(model, loc[:-1])
+    fields = _fields(owner) if owner else {}
+    described = fields[str(loc[-1])].description if str(loc[-1]) in fields else None
+    return f"is required: {described}" if described else "is required"
+
+
 def _unknown_field(model: type[BaseModel], loc: Sequence[str | int]) -> str:
     """What to say of a field that isn't there: the nearest one that is."""
-    names = _field_names(model, loc[:-1])
+    owner = _model_at(model, loc[:-1])
+    names = list(_fields(owner)) if owner else []
     near = difflib.get_close_matches(str(loc[-1]), names, n=1)
     if near:
         return f"unknown field; did you mean {near[0]}?"
     return f"unknown field; known here: {', '.join(sorted(names))}"
 
 
-def _field_names(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
+    """The model of the object at this place."""
     current: type[BaseModel] | None = model
     for part in loc:
-        if isinstance(part, int) or current is None:
-            continue
-        fields = {f.alias or name: f.annotation for name, f in current.model_fields.items()}
-        current = _model_within(fields.get(part))
-    return [f.alias or name for name, f in current.model_fields.items()] if current else []
+        if isinstance(part, str) and current is not None:
+            field = _fields(current).get(part)
+            current = _model_within(field.annotation) if field else None
+    return current
 
 
 def _model_within(annotation: Any) -> type[BaseModel] | None:
