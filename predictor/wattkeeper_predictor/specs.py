@@ -49,6 +49,7 @@ class GpuSpec:
     nvlink_gb_s: float | None = None
     pcie_generation: int | None = None
     nvml_name: str | None = None
+    vendor: str = "NVIDIA"
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
