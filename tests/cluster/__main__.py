@@ -30,7 +30,10 @@ def up(options: argparse.Namespace) -> int:
     binaries = Binaries(say=_say)
     binaries.ensure(DEFAULT)
     wanted = Options(scheduler=_scheduler(options.scheduler_config), pod_stages=options.pod_stages)
+    before = state.load(options.name)
     known = control_plane.start(options.name, binaries, wanted, say=_say)
+    if before is not None and before.components == known.components:
+        _say(f"Cluster {known.name} runs already, with the options it was started with")
     cluster = Cluster(known.layout.kubeconfig, binaries, known)
     if options.fleet == "mixed":
         fleet.apply(cluster, nodes.mixed_fleet())
@@ -69,7 +72,12 @@ def kubeconfig(options: argparse.Namespace) -> int:
     return 0
 
 
-def binaries(options: argparse.Namespace) -> int:
+def show_fleet(_: argparse.Namespace) -> int:
+    print(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes.mixed_fleet()}, sort_keys=False))
+    return 0
+
+
+def build(options: argparse.Namespace) -> int:
     wanted = ALL if options.all else tuple(options.program) or DEFAULT
     for path in Binaries(say=_say).ensure(wanted).values():
         print(path)
@@ -112,8 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = named(command("down", down, "Stop a cluster; its data is deleted, its logs stay."))
     sub.add_argument("--all", action="store_true", help="every cluster that this user runs")
     named(command("status", status, "Show the components of a cluster."))
+    command("fleet", show_fleet, "Print the manifests of the mixed fleet of fake GPU nodes.")
     named(command("kubeconfig", kubeconfig, "Print the path of a cluster's kubeconfig."))
-    sub = command("binaries", binaries, "Build what is not in the cache; print the paths.")
+    sub = command("build", build, "Build what is not in the cache; print the paths.")
     sub.add_argument("program", nargs="*", metavar="PROGRAM", help=f"of: {', '.join(ALL)}")
     sub.add_argument("--all", action="store_true", help="every program, kubelet and kubeadm among them")
     return parser

@@ -14,6 +14,7 @@ import kubernetes.config
 
 from tests.cluster import control_plane
 from tests.cluster.binaries import Binaries
+from tests.cluster.certificates import write_private
 from tests.cluster.errors import ClusterError
 from tests.cluster.state import State
 
@@ -74,6 +75,16 @@ class Cluster:
             "-",
             stdin=json.dumps(self.api.sanitize_for_serialization(listing)),
         )
+
+    def service_account_kubeconfig(self, namespace: str, name: str, path: Path) -> Path:
+        """Writes a kubeconfig that speaks as a service account, with a token of one day; returns ``path``."""
+        token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration=24h").strip()
+        view = self.kubectl("config", "view", "--raw", "--flatten", "--minify", "--output=json")
+        document = json.loads(view)
+        document["users"] = [{"name": user["name"], "user": {"token": token}} for user in document["users"]]
+        document["contexts"][0]["context"]["namespace"] = namespace
+        write_private(path, json.dumps(document))  # JSON is YAML
+        return path
 
     def check(self) -> None:
         """Raises StartError when a component of our control plane has ended."""

@@ -71,7 +71,7 @@ def wait_ready(cluster: Cluster, names: Collection[str]) -> None:
     """Returns when every node is ready; raises ClusterError naming those that are not."""
 
     def pending() -> set[str]:
-        return set(names) - _ready(cluster)
+        return set(names) - ready(cluster)
 
     cluster.wait(
         lambda: f"fake nodes are ready (does kwok run?): {', '.join(sorted(pending()))}",
@@ -80,28 +80,37 @@ def wait_ready(cluster: Cluster, names: Collection[str]) -> None:
 
 
 def remove(cluster: Cluster, names: Collection[str]) -> None:
-    """Deletes the nodes and what is bound to them, and waits until they are gone.
+    """Deletes the nodes, then what is bound to them, and waits until all of it is gone.
 
-    Pods go first: once its node is gone nobody would complete the deletion of a fake pod.
+    Nodes go first, or a controller would put new pods in the place of the deleted ones. Nobody completes
+    the deletion of a fake pod without its node, so pods are deleted without a grace period.
     """
-    for pod in cluster.core.list_pod_for_all_namespaces().items:
-        if pod.spec.node_name in names:
-            _ignoring_absence(
-                cluster.core.delete_namespaced_pod,
-                pod.metadata.name,
-                pod.metadata.namespace,
-                grace_period_seconds=0,
-            )
     for name in names:
         _ignoring_absence(cluster.core.delete_node, name)
 
-    def gone() -> bool:
-        return not {node.metadata.name for node in cluster.core.list_node().items} & set(names)
+    def left() -> list[str]:
+        return sorted({node.metadata.name for node in cluster.core.list_node().items} & set(names))
 
-    cluster.wait(f"nodes are gone: {', '.join(names)}", gone)
+    cluster.wait(lambda: f"nodes are gone: {', '.join(left())}", lambda: not left())
+    cluster.wait("pods of removed nodes are gone", lambda: not _delete_pods(cluster, names))
 
 
-def _ready(cluster: Cluster) -> set[str]:
+def _delete_pods(cluster: Cluster, node_names: Collection[str]) -> list[str]:
+    """Deletes the pods that are bound to the nodes; returns their names."""
+    bound = [
+        pod for pod in cluster.core.list_pod_for_all_namespaces().items if pod.spec.node_name in node_names
+    ]
+    for pod in bound:
+        _ignoring_absence(
+            cluster.core.delete_namespaced_pod,
+            pod.metadata.name,
+            pod.metadata.namespace,
+            grace_period_seconds=0,
+        )
+    return [pod.metadata.name for pod in bound]
+
+
+def ready(cluster: Cluster) -> set[str]:
     """Nodes that are ready and take pods: the controller manager lifts the taint a moment later."""
     return {
         node.metadata.name
