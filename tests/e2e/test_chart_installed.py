@@ -130,7 +130,7 @@ def test_the_operators_rights_suffice_for_its_work(cluster_factory: ClusterFacto
     operator = as_service_account(cluster, SYSTEM, OPERATOR, tmp_path / "operator.kubeconfig")
 
     own = deployment("llama", owner)
-    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    lease: dict[str, Any] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     lease |= {"metadata": {"name": OPERATOR, "namespace": SYSTEM}, "spec": {"holderIdentity": "me"}}
     work: list[tuple[tuple[str, ...], dict[str, Any] | None]] = [
         (("get", "nodes,gpunodepools,pods,llmdeployments,deployments,services", "--all-namespaces"), None),
@@ -197,8 +197,6 @@ def test_the_operator_may_touch_nothing_else(cluster_factory: ClusterFactory, tm
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": "up"},
-    }
-    binding |= {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": OPERATOR, "namespace": SYSTEM}],
     }
