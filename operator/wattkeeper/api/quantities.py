@@ -111,7 +111,8 @@ def format_duration(seconds: float | Decimal, *, digits: int = 3, upward: bool =
     `upward` rounds towards the larger, so that an upper bound is never shown below itself. Raises
     ValueError for what is negative or not finite.
     """
-    value = Decimal(seconds)
+    # A float stands for the shortest decimal that it is read from: 0.08 isn't a little more than 0.08.
+    value = seconds if isinstance(seconds, Decimal) else Decimal(repr(float(seconds)))
     if not value.is_finite() or value < 0:
         raise ValueError(f"no duration: {seconds}")
     rounding = ROUND_CEILING if upward else ROUND_HALF_EVEN

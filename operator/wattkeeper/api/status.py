@@ -18,7 +18,6 @@ The phase is for reading and follows from the rest:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,14 +27,13 @@ from wattkeeper.api.conditions import (
     Condition,
     Stamp,
     condition_status,
-    cut,
     find_condition,
     merge_conditions,
 )
 from wattkeeper.api.errors import SpecErrors
+from wattkeeper.api.figures import candidate_row, gpu_shown, prediction_of
 from wattkeeper.api.quantities import format_duration
 from wattkeeper.api.v1alpha1.llmdeployment import LLMDeploymentSpec
-from wattkeeper.api.v1alpha1.llmdeployment_status import MAX_MESSAGE
 from wattkeeper.core.decision import MAX_TABLE_ROWS, Candidate, PlacementDecision
 from wattkeeper.core.demand import Demand, Sla
 from wattkeeper.core.forecast import Forecast
@@ -86,15 +84,29 @@ def placement_status(
     chosen = None if decision.deferred else decision.chosen
     if chosen is not None:
         status["pool"] = chosen.pool
-        status["gpu"] = _gpu(chosen)
+        status["gpu"] = gpu_shown(chosen)
         status["gpusPerReplica"] = chosen.gpus_per_replica
         if chosen.forecast is not None:
-            status["prediction"] = _prediction(chosen.forecast, demand.sla)
-    status["candidates"] = [_row(candidate) for candidate in decision.table[:MAX_TABLE_ROWS]]
-    status["poolsConsidered"] = max(decision.pools_considered, len(decision.table))
+            status["prediction"] = prediction_of(chosen.forecast, demand.sla)
+    _set_table(status, decision)
     placed = Condition(cond.PLACED, "True" if chosen else "False", decision.reason, decision.message)
-    news = [_accepted(), placed, _sla_feasible(decision, demand.sla)]
-    return _finished(status, news, spec, stamp)
+    return _finished(status, [_accepted(), placed, _sla_feasible(decision, demand.sla)], spec, stamp)
+
+
+def reaffirmed_status(
+    decision: PlacementDecision,
+    demand: Demand,
+    spec: LLMDeploymentSpec,
+    stamp: Stamp,
+    previous: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The status after another look at a placed LLMDeployment: the table is made anew, the pool stays."""
+    status = dict(previous)
+    if decision.chosen is not None and decision.chosen.forecast is not None:
+        status["prediction"] = prediction_of(decision.chosen.forecast, demand.sla)
+    _set_table(status, decision)
+    placed = Condition(cond.PLACED, "True", decision.reason, decision.message)
+    return _finished(status, [_accepted(), placed, _sla_feasible(decision, demand.sla)], spec, stamp)
 
 
 def serving_status(
@@ -105,7 +117,9 @@ def serving_status(
     status["replicas"] = serving.replicas
     status["readyReplicas"] = serving.ready_replicas
     status["selector"] = serving.selector
-    return _finished(status, [_ready(serving, spec.replicas)], spec, stamp)
+    finished = _finished(status, [_ready(serving, spec.replicas)], spec, stamp)
+    # A look at pods answers no change of the spec: that is the placement's to say.
+    return finished | {"observedGeneration": previous.get("observedGeneration", stamp.generation)}
 
 
 def refused_status(
@@ -115,6 +129,7 @@ def refused_status(
     status = dict(previous or {})
     news = [Condition(cond.ACCEPTED, "False", reason, message)]
     if recorded_placement({"status": status}) is None:
+        status = {key: value for key, value in status.items() if key not in _PLACEMENT_FIELDS}
         news.append(Condition(cond.PLACED, "False", reason, "not placed: see the condition Accepted"))
         news.append(
             Condition(cond.SLA_FEASIBLE, "Unknown", reason, "not predicted: see the condition Accepted")
@@ -190,6 +205,11 @@ _ORDER = (
 )
 
 
+def _set_table(status: dict[str, Any], decision: PlacementDecision) -> None:
+    status["candidates"] = [candidate_row(candidate) for candidate in decision.table[:MAX_TABLE_ROWS]]
+    status["poolsConsidered"] = max(decision.pools_considered, len(decision.table))
+
+
 def _finished(
     status: dict[str, Any], news: Iterable[Condition], spec: LLMDeploymentSpec, stamp: Stamp
 ) -> dict[str, Any]:
@@ -245,27 +265,27 @@ def _ready(serving: Serving, wanted: int) -> Condition:
 
 
 def _sla_feasible(decision: PlacementDecision, sla: Sla) -> Condition:
-    """Whether latency can be met at all, apart from free GPUs, memory and taints."""
-    predicted = [(each, each.forecast) for each in decision.table if each.forecast is not None]
-    bound = format_duration(sla.itl_seconds)
-    confidence = f"{sla.confidence_percent} % confidence"
+    """Whether latency can be met at all, apart from free GPUs, memory and taints; once placed: there."""
+    table = [decision.chosen] if decision.chosen is not None and not decision.deferred else decision.table
+    predicted = [(each, each.forecast) for each in table if each.forecast is not None]
     for candidate, forecast in predicted:
         if _meets(forecast, sla):
-            upper = format_duration(forecast.itl_upper_seconds, upward=True)
-            which = f"{candidate.pool} ({_gpu(candidate)})"
-            message = f"{which} answers within {upper} at {confidence}; the SLA is {bound}"
-            return Condition(cond.SLA_FEASIBLE, "True", "Predicted", message)
+            return Condition(cond.SLA_FEASIBLE, "True", "Predicted", _answers(candidate, forecast, sla))
     if not predicted:
-        return Condition(
-            cond.SLA_FEASIBLE, "Unknown", decision.reason, f"no pool was predicted: {decision.message}"
-        )
+        message = f"no pool was predicted: {decision.message}"
+        return Condition(cond.SLA_FEASIBLE, "Unknown", decision.reason, message)
     fastest, forecast = min(predicted, key=lambda each: each[1].itl_upper_seconds)
+    message = f"{_answers(fastest, forecast, sla)}: raise it or choose a faster pool"
+    return Condition(cond.SLA_FEASIBLE, "False", "SLAMissed", message)
+
+
+def _answers(candidate: Candidate, forecast: Forecast, sla: Sla) -> str:
     upper = format_duration(forecast.itl_upper_seconds, upward=True)
-    message = (
-        f"the fastest pool, {fastest.pool} ({_gpu(fastest)}), answers within {upper} at {confidence}; "
-        f"the SLA is {bound}: raise spec.sla.interTokenLatency or add a faster pool"
-    )
-    return Condition(cond.SLA_FEASIBLE, "False", "TooSlow", message)
+    figures = f"{upper} a token at {sla.confidence_percent} % confidence"
+    bound = f"spec.sla.interTokenLatency is {format_duration(sla.itl_seconds)}"
+    if sla.ttft_seconds is not None:
+        bound += f", spec.sla.timeToFirstToken {format_duration(sla.ttft_seconds)}"
+    return f"{candidate.pool} ({gpu_shown(candidate)}) is predicted to need at most {figures}; {bound}"
 
 
 def _meets(forecast: Forecast, sla: Sla) -> bool:
@@ -274,45 +294,3 @@ def _meets(forecast: Forecast, sla: Sla) -> bool:
         if ttft is None or ttft > sla.ttft_seconds:
             return False
     return forecast.itl_upper_seconds <= sla.itl_seconds
-
-
-def _gpu(candidate: Candidate) -> str:
-    return cut(candidate.gpu_name or candidate.gpu_label or "unknown", 128)
-
-
-def _prediction(forecast: Forecast, sla: Sla) -> dict[str, Any]:
-    prediction: dict[str, Any] = _figures(forecast)
-    if forecast.ttft_seconds is not None:
-        prediction["timeToFirstToken"] = format_duration(forecast.ttft_seconds)
-    if forecast.ttft_upper_seconds is not None:
-        prediction["timeToFirstTokenUpper"] = format_duration(forecast.ttft_upper_seconds, upward=True)
-    prediction["statistic"] = sla.statistic.value
-    prediction["confidencePercent"] = sla.confidence_percent
-    if forecast.notes:
-        prediction["notes"] = [cut(note, MAX_MESSAGE) for note in forecast.notes[:16]]
-    return prediction
-
-
-def _figures(forecast: Forecast) -> dict[str, Any]:
-    return {
-        "powerWatts": round(forecast.power_watts),
-        "powerUpperWatts": math.ceil(forecast.power_upper_watts),
-        "interTokenLatency": format_duration(forecast.itl_seconds),
-        "interTokenLatencyUpper": format_duration(forecast.itl_upper_seconds, upward=True),
-    }
-
-
-def _row(candidate: Candidate) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "pool": candidate.pool,
-        "gpu": _gpu(candidate),
-        "gpusPerReplica": candidate.gpus_per_replica,
-        "freeGPUs": max(0, candidate.gpus_free),
-        "feasible": candidate.feasible,
-    }
-    if candidate.forecast is not None:
-        row |= _figures(candidate.forecast)
-    if candidate.rejection is not None:
-        row["reason"] = cut(candidate.rejection.reason, 64)
-        row["message"] = cut(candidate.rejection.message, MAX_MESSAGE)
-    return row

@@ -184,6 +184,7 @@ def test_a_duration_is_written_for_reading(seconds: float, text: str) -> None:
 def test_an_upper_bound_is_never_shown_below_itself() -> None:
     assert format_duration(0.05004, upward=True) == "50.1ms"
     assert format_duration(0.04996, upward=True) == "50ms"
+    assert format_duration(0.08, upward=True) == "80ms"
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -0.001])
