@@ -37,8 +37,10 @@ class Candidate:
 class PlacementDecision:
     """The outcome for one LLMDeployment.
 
-    `table` keeps the best variant of each pool, best first. `deferred` is true when a better candidate
-    waits only for pods of other LLMDeployments to be bound: ask again when they are.
+    `table` keeps the best variant of each pool, best first, and ends after `MAX_TABLE_ROWS`;
+    `pools_considered` counts those left out too. `deferred` is true when a better candidate waits only for
+    pods of other LLMDeployments to be bound: ask again when they are, `settling` is that candidate (it
+    isn't always in the table); `chosen` is then what would be taken without waiting, if anything.
     """
 
     chosen: Candidate | None
@@ -46,3 +48,9 @@ class PlacementDecision:
     reason: str  # CamelCase: Placed, NoPools, NoFeasiblePool, UnknownModel, CapacitySettling …
     message: str
     deferred: bool = False
+    settling: Candidate | None = None
+    pools_considered: int = 0
+
+
+#: What a status holds: etcd and every watcher carry it.
+MAX_TABLE_ROWS = 32

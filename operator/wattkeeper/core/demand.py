@@ -25,7 +25,7 @@ class Statistic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The model to serve. `config` (a Hugging Face config.json) describes it where the catalogue lacks `id`."""
+    """The model to serve. `config` (a Hugging Face config.json) tells of it where the catalogue doesn't."""
 
     id: str
     quantization: str = "none"
@@ -62,7 +62,7 @@ class Toleration:
     effect: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class LabelRequirement:
     """One requirement of a label selector: In, NotIn, Exists or DoesNotExist."""
 
