@@ -217,8 +217,8 @@ def test_sla_missed_shows_the_figures() -> None:
     decision = only(L4, sla=Sla(0.05, confidence_percent=95))
     assert reason(decision, "l4") == "SLAMissed"
     assert message(decision, "l4") == (
-        "predicted mean inter-token latency 62 ms, at most 68.2 ms at 95 % confidence; the SLA is 50 ms: choose "
-        "a faster pool or raise spec.sla.interTokenLatency"
+        "predicted mean inter-token latency 62 ms, at most 68.2 ms at 95 % confidence; the SLA is 50 ms: "
+        "choose a faster pool or raise spec.sla.interTokenLatency"
     )
     assert row(decision, "l4").forecast == forecast(71, 62)
 
