@@ -27,9 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def up(options: argparse.Namespace) -> int:
+    wanted = Options(scheduler=_scheduler(options.scheduler_config), pod_stages=options.pod_stages)
     binaries = Binaries(say=_say)
     binaries.ensure(DEFAULT)
-    wanted = Options(scheduler=_scheduler(options.scheduler_config), pod_stages=options.pod_stages)
     before = state.load(options.name)
     known = control_plane.start(options.name, binaries, wanted, say=_say)
     if before is not None and before.components == known.components:

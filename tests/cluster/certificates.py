@@ -52,6 +52,7 @@ class Authority:
             self._builder(self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
 
@@ -82,6 +83,7 @@ class Authority:
         alternatives: x509.SubjectAlternativeName | None,
     ) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
+        issuer = self._key.public_key()
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
         if organization is not None:
             attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
@@ -89,6 +91,8 @@ class Authority:
             self._builder(x509.Name(attributes), key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            # Verifiers that follow RFC 5280 strictly, as Python's from 3.13 on, insist on it.
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
         )
         if alternatives is not None:
             builder = builder.add_extension(alternatives, critical=False)

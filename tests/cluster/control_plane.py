@@ -23,6 +23,7 @@ from tests.cluster.ports import reserve
 from tests.cluster.processes import Process
 from tests.cluster.state import State
 
+LOCK = ".lock"
 KEPT_LOGS = 5  # folders of clusters that are gone, kept for their logs
 
 Say = Callable[[str], None]
@@ -41,7 +42,7 @@ def start(
     what failed, and BuildError; in either case nothing is left running.
     """
     binaries.ensure(CONTROL_PLANE)
-    with exclusive(_lock(), say):
+    with exclusive(state_directory() / LOCK, say):
         _sweep(say)
         known = state.load(name)
         if known is not None and not known.ended():
@@ -56,21 +57,22 @@ def start(
         return _start(name, binaries, options or Options(), owner)
 
 
-def release(name: str, owner: Process, say: Say = print) -> None:
+def release(known: State, owner: Process, say: Say = print) -> None:
     """Lets go of a cluster; the last owner stops it."""
-    with exclusive(_lock(), say):
-        known = state.load(name)
-        if known is None:
+    # Not by name: the environment may name another state directory by now.
+    with exclusive(known.directory.parent / LOCK, say):
+        current = state.read(known.directory)
+        if current is None:
             return
-        known = known.without_owner(owner)
-        state.save(known)
-        if not known.wanted():
-            _end(known)
+        current = current.without_owner(owner)
+        state.save(current)
+        if not current.wanted():
+            _end(current)
 
 
 def stop(name: str, say: Say = print) -> bool:
     """Stops cluster ``name``; False where there is none. Its logs stay."""
-    with exclusive(_lock(), say):
+    with exclusive(state_directory() / LOCK, say):
         known = state.load(name)
         if known is not None:
             _end(known)
@@ -87,10 +89,6 @@ def check(known: State) -> None:
             for process in ended
         )
         raise StartError(words)
-
-
-def _lock() -> Path:
-    return state_directory() / ".lock"
 
 
 def _sweep(say: Say) -> None:

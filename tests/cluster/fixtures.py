@@ -123,7 +123,7 @@ def _own_cluster(name: str, binaries: Binaries, options: Options | None) -> Iter
         yield Cluster(known.layout.kubeconfig, binaries, known)
         control_plane.check(known)  # a component that died must not pass as a success
     finally:
-        control_plane.release(name, owner, _say)
+        control_plane.release(known, owner, _say)
 
 
 def _needed(fixtures: set[str]) -> tuple[str, ...]:

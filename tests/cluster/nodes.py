@@ -44,10 +44,10 @@ def gpu_node(
     Raises ValueError for an unknown GPU or style, or a GPU count that the cloud does not offer.
     """
     model = _model(gpu)
-    if count < 0 or replicas < 1 or not 0 <= unhealthy <= count:
-        raise ValueError(
-            f"count {count}, replicas {replicas}, unhealthy {unhealthy}: 0 <= unhealthy <= count"
-        )
+    if not 0 <= unhealthy <= count:
+        raise ValueError(f"count {count}, unhealthy {unhealthy}: they must obey 0 <= unhealthy <= count")
+    if replicas < 1:
+        raise ValueError(f"replicas {replicas}: give at least 1")
     merged = _cloud_labels(style, gpu, model, count, pool or gpu.lower())
     if feature_discovery if feature_discovery is not None else style == "bare":
         merged |= gfd_labels(model, count, replicas)

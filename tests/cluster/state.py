@@ -59,12 +59,17 @@ def directory_of(name: str) -> Path:
 
 def load(name: str) -> State | None:
     """The state of cluster ``name``; None where none was started."""
-    path = directory_of(name) / FILE
+    return read(directory_of(name))
+
+
+def read(directory: Path) -> State | None:
+    """The state that is kept in ``directory``; None where there is none."""
+    path = directory / FILE
     try:
         document = json.loads(path.read_text())
         return State(
-            name=name,
-            directory=path.parent,
+            name=directory.name,
+            directory=directory,
             kept=document["kept"],
             ports=Ports(**document["ports"]),
             components=tuple(Process(**component) for component in document["components"]),
@@ -98,6 +103,6 @@ def forget(state: State) -> None:
 def all_states() -> Iterator[State]:
     """Every cluster that was started and not yet taken down."""
     for path in sorted(state_directory().glob(f"*/{FILE}")):
-        state = load(path.parent.name)
+        state = read(path.parent)
         if state is not None:
             yield state

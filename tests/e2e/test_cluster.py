@@ -190,7 +190,7 @@ def test_kwok_is_started_for_a_cluster_without() -> None:
         with pytest.raises(StartError, match="kwok of cluster"):
             control_plane.check(known)
     finally:
-        control_plane.release(name, owner)
+        control_plane.release(known, owner)
     assert state.load(name) is None
     assert not any(component.alive() for component in known.components)
 
