@@ -6,6 +6,7 @@ its place, no `$ref`, no null, no title, and a type everywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -175,7 +176,7 @@ def _dereferenced(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> 
 def _typed(schema: Json) -> Json:
     """Integers with their width (kubectl and clients in Go go by it), `type` first."""
     if schema.get("type") == "integer":
-        top = max(schema.get("enum", [schema.get("maximum", 2**63 - 1)]))
+        top = max(schema["enum"]) if "enum" in schema else schema.get("maximum", math.inf)
         schema["format"] = "int32" if top <= _INT32_MAX else "int64"
     if "const" in schema:
         schema["enum"] = [schema.pop("const")]

@@ -64,7 +64,7 @@ class Case:
     base: str = "LLAMA"
 
     def __str__(self) -> str:
-        shown = str(self.value)
+        shown = repr(self.value)
         return f"{self.path}={shown if len(shown) < 60 else shown[:57] + '...'}"
 
     def resource(self) -> Json:

@@ -100,7 +100,7 @@ class Condition(ApiModel):
         Field(description="When `status` last changed.")
     )
     observed_generation: int | None = Field(
-        default=None, ge=0, le=2**63 - 1, description="Generation of the spec that this was said of."
+        default=None, ge=0, description="Generation of the spec that this was said of."
     )
 
 

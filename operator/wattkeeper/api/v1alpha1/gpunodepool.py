@@ -47,7 +47,7 @@ class GPUNodePoolStatus(ApiModel):
     """What the pool's nodes have."""
 
     observed_generation: int | None = Field(
-        default=None, ge=0, le=2**63 - 1, description="Generation of the spec that this status is about."
+        default=None, ge=0, description="Generation of the spec that this status is about."
     )
     gpu: str | None = Field(
         default=None, max_length=128, description="GPU of the nodes: the catalogue's name, else their label."

@@ -85,7 +85,7 @@ class LLMDeploymentStatus(ApiModel):
         "Placed, Loading, PartlyReady, Ready, Failed or Off; more may come.",
     )
     observed_generation: int | None = Field(
-        default=None, ge=0, le=2**63 - 1, description="Generation of the spec that this status is about."
+        default=None, ge=0, description="Generation of the spec that this status is about."
     )
     pool: PoolName | None = Field(
         default=None, description="GPUNodePool that was chosen; its GPUs are promised from then on."
