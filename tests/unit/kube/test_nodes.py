@@ -99,6 +99,12 @@ def test_schedulable_means_ready_and_not_cordoned(changes: Manifest, schedulable
     assert found.schedulable is schedulable
 
 
+def test_no_gpu_is_offered_that_isnt_allocatable() -> None:
+    found = gpu_node(node(allocatable={"cpu": "4"}))
+    assert found is not None
+    assert found.gpus_allocatable == 0
+
+
 def test_a_node_that_is_being_deleted_takes_nothing() -> None:
     going = node()
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -251,5 +257,5 @@ def test_the_older_of_two_overlapping_pools_keeps_the_node() -> None:
 
 
 def test_a_pool_that_cannot_be_read_says_every_error() -> None:
-    with pytest.raises(SpecErrors, match="spec.nodeSelector"):
+    with pytest.raises(SpecErrors, match=r"spec\.nodeSelector"):
         fleet_of([node()], pools=[gpu_node_pool("lab", {})])
