@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -45,14 +46,14 @@ def start(
     with exclusive(state_directory() / LOCK, say):
         _sweep(say)
         known = state.load(name)
-        if known is not None and not known.ended():
+        if known is not None and known.usable():
             if owner is not None:
                 known = known.with_owner(owner)
                 state.save(known)
             return known
         if known is not None:
-            ended = ", ".join(process.name for process in known.ended())
-            say(f"Cluster {name} is broken ({ended} not running): starting it afresh")
+            ended = ", ".join(process.name for process in known.ended()) or "its start was interrupted"
+            say(f"Cluster {name} is broken ({ended}): starting it afresh")
             _end(known)
         return _start(name, binaries, options or Options(), owner)
 
@@ -127,6 +128,7 @@ def _start(name: str, binaries: Binaries, options: Options, owner: Process | Non
     known = State(
         name=name,
         directory=directory,
+        ready=False,
         kept=owner is None,
         ports=ports,
         components=(),
@@ -185,6 +187,8 @@ class _Starter:
         try:
             self._start_api()
             self._start_controllers()
+            self.state = replace(self.state, ready=True)
+            state.save(self.state)
         except BaseException:
             _end(self.state)
             raise
@@ -237,7 +241,7 @@ class _Starter:
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.layout.directory)}
         process = processes.start(name, command, self.layout.log(name), environment)
         # Saved at once, so that a killed start can be cleaned up.
-        self.state = State(**{**vars(self.state), "components": (*self.state.components, process)})
+        self.state = replace(self.state, components=(*self.state.components, process))
         state.save(self.state)
 
     def _wait(self, name: str, check: readiness.Check) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,6 @@ from tests.cluster.access import Cluster
 from tests.cluster.binaries import Binaries
 from tests.cluster.components import LOOPBACK
 from tests.cluster.errors import ClusterError
-from tests.cluster.paths import state_directory
 from tests.cluster.ports import reserve
 
 VARIABLE = "WATTKEEPER_TEST_KUBECONFIG"
@@ -73,18 +72,17 @@ def _kwok_answers(cluster: Cluster) -> bool:
 
 @contextmanager
 def _kwok(cluster: Cluster) -> Iterator[None]:
-    directory = state_directory() / f"kwok-{os.getpid()}"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log = directory / "kwok.log"
     program, stages = cluster.binaries.path("kwok"), cluster.binaries.kwok_stages
     (port,) = reserve(1)
     command = components.kwok(
         program, cluster.kubeconfig, port, components.kwok_stages(stages, pod_stages="fast")
     )
-    process = processes.start("kwok", command, log, {**os.environ, "HOME": str(directory)})
-    try:
-        readiness.wait(process, log, readiness.http_ok(f"http://{LOOPBACK}:{port}/healthz"))
-        yield
-    finally:
-        processes.stop([process])
-        shutil.rmtree(directory, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="wattkeeper-kwok-") as home:
+        log = Path(home) / "kwok.log"
+        # The user's environment, as a kubeconfig may call a program of theirs for credentials.
+        process = processes.start("kwok", command, log, {**os.environ, "KWOK_WORKDIR": home})
+        try:
+            readiness.wait(process, log, readiness.http_ok(f"http://{LOOPBACK}:{port}/healthz"))
+            yield
+        finally:
+            processes.stop([process])

@@ -18,12 +18,14 @@ FILE = "cluster.json"
 class State:
     """A cluster that was started.
 
+    It is ``ready`` once the start is over; one that is not was interrupted, or is being started now.
     A ``kept`` cluster runs until it is taken down; any other until the last of its ``owners`` (test
     processes) has let go of it or has ended.
     """
 
     name: str
     directory: Path
+    ready: bool
     kept: bool
     ports: Ports
     components: tuple[Process, ...]
@@ -36,6 +38,10 @@ class State:
     def ended(self) -> list[Process]:
         """Components that no longer run."""
         return [component for component in self.components if not component.alive()]
+
+    def usable(self) -> bool:
+        """Whether it was started to the end and still runs whole."""
+        return self.ready and not self.ended()
 
     def wanted(self) -> bool:
         """Whether anybody still needs it."""
@@ -70,6 +76,7 @@ def read(directory: Path) -> State | None:
         return State(
             name=directory.name,
             directory=directory,
+            ready=document["ready"],
             kept=document["kept"],
             ports=Ports(**document["ports"]),
             components=tuple(Process(**component) for component in document["components"]),
@@ -86,6 +93,7 @@ def read(directory: Path) -> State | None:
 def save(state: State) -> None:
     """Writes the file in one step, so that a reader never sees half of it."""
     document = {
+        "ready": state.ready,
         "kept": state.kept,
         "ports": asdict(state.ports),
         "components": [asdict(component) for component in state.components],

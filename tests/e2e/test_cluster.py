@@ -155,6 +155,41 @@ def test_scheduler_configuration_is_used(cluster_factory: ClusterFactory) -> Non
     assert own.core.read_namespaced_pod("stranger", "default").spec.node_name is None
 
 
+def test_general_pod_stages_take_their_time(cluster_factory: ClusterFactory) -> None:
+    """An annotation of the pod says how long loading takes: forever, for this test, then no time at all."""
+    own = cluster_factory(Options(pod_stages="general"))
+    fleets.apply(own, [nodes.gpu_node("only", "L4", 1)])
+    stages = "stage.kwok.x-k8s.io"
+    quick = {f"pod-create.{stages}/delay": "1ms", f"pod-create.{stages}/jitter-delay": "1ms"}
+    for name, delay in (("slow", "1h"), ("quick", "1ms")):
+        load = {f"pod-ready.{stages}/delay": delay, f"pod-ready.{stages}/jitter-delay": delay}
+        container = {"name": "server", "image": "example.test/server:1"}
+        own.core.create_namespaced_pod(
+            "default",
+            {"metadata": {"name": name, "annotations": quick | load}, "spec": {"containers": [container]}},
+        )
+
+    def pod(name: str) -> Any:
+        return own.core.read_namespaced_pod(name, "default")
+
+    own.wait("the slow pod has an address", lambda: pod("slow").status.pod_ip)
+    own.wait("the quick pod is ready", lambda: is_ready(pod("quick")))
+    assert not is_ready(pod("slow"))
+
+
+def test_apply_creates_and_changes(cluster: Cluster, namespace: str) -> None:
+    for value in ("one", "two"):
+        cluster.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "sample", "namespace": namespace},
+                "data": {"key": value},
+            }
+        )
+        assert cluster.core.read_namespaced_config_map("sample", namespace).data == {"key": value}
+
+
 @pytest.fixture
 def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A state directory of the test's own: other test runs of this user come and go in the usual one."""

@@ -21,19 +21,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sample(name: str = "dev", *, kept: bool = False) -> State:
+def sample(name: str = "dev", *, kept: bool = False, ready: bool = True) -> State:
     directory = state.directory_of(name)
     directory.mkdir(parents=True, exist_ok=True)
-    return State(name, directory, kept, Ports(1, 2, 3, 4, 5, 6), (GONE,), ())
+    return State(name, directory, ready, kept, Ports(1, 2, 3, 4, 5, 6), (GONE,), ())
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kept=st.booleans(),
+    ready=st.booleans(),
     owners=st.lists(st.builds(Process, st.text(max_size=5), st.integers(1), st.integers(0)), max_size=3),
 )
-def test_what_was_saved_is_loaded(kept: bool, owners: list[Process]) -> None:
-    known = replace(sample(kept=kept), owners=tuple(owners))
+def test_what_was_saved_is_loaded(kept: bool, ready: bool, owners: list[Process]) -> None:
+    known = replace(sample(kept=kept, ready=ready), owners=tuple(owners))
     state.save(known)
     assert state.load("dev") == known
     assert [found.name for found in state.all_states()] == ["dev"]
@@ -48,6 +49,13 @@ def test_wanted_by_its_keeper_or_by_a_living_owner() -> None:
     assert sample().with_owner(me).wanted()
     assert not sample().with_owner(GONE).wanted()
     assert not sample().with_owner(me).without_owner(me).wanted()
+
+
+def test_usable_when_started_to_the_end_and_whole() -> None:
+    me = processes.current()
+    assert replace(sample(), components=(me,)).usable()
+    assert not replace(sample(), components=(me, GONE)).usable()
+    assert not replace(sample(ready=False), components=(me,)).usable()
 
 
 @pytest.mark.parametrize("name", ["", "Dev", "-a", "a-", "../up", "a/b", "a" * 43, "a_b", "a\n"])
