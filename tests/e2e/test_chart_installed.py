@@ -17,7 +17,6 @@ from tests.cluster.errors import ClusterError
 from tests.cluster.fixtures import ClusterFactory
 from tests.cluster.nodes import cpu_node
 from tests.cluster.paths import REPOSITORY
-from tests.e2e.service_account import as_service_account
 
 pytestmark = pytest.mark.e2e
 
@@ -35,6 +34,12 @@ POD_TEMPLATE = {
 def install(cluster: Cluster, *options: str, command: str = "install") -> str:
     given = ("--set=operator.replicas=0", "--wait", *options)
     return cluster.helm(command, "wattkeeper", CHART, f"--namespace={SYSTEM}", "--create-namespace", *given)
+
+
+def as_operator(cluster: Cluster, folder: Path) -> Cluster:
+    """The same cluster with the rights of the chart's ServiceAccount, and no others."""
+    kubeconfig = cluster.service_account_kubeconfig(SYSTEM, OPERATOR, folder / "operator.kubeconfig")
+    return Cluster(kubeconfig, cluster.binaries)
 
 
 def said(cluster: Cluster, arguments: Sequence[str], manifest: dict[str, Any] | None = None) -> str:
@@ -68,7 +73,6 @@ def deployment(name: str, owner: dict[str, Any] | None = None) -> dict[str, Any]
                 "name": owner["metadata"]["name"],
                 "uid": owner["metadata"]["uid"],
                 "controller": True,
-                "blockOwnerDeletion": True,
             }
         ]
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": POD_TEMPLATE}
@@ -118,7 +122,7 @@ def prepared(cluster: Cluster) -> dict[str, Any]:
     return dict(json.loads(cluster.kubectl("get", "llmd", "llama", f"--namespace={TEAM}", "--output=json")))
 
 
-APPLY = ("apply", "--server-side", "--field-manager=wattkeeper-operator", "--filename=-")
+APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=wattkeeper-operator", "--filename=-")
 CREATE = ("create", "--filename=-")
 IN_TEAM = f"--namespace={TEAM}"
 
@@ -127,9 +131,15 @@ def test_the_operators_rights_suffice_for_its_work(cluster_factory: ClusterFacto
     cluster = cluster_factory()
     install(cluster)
     owner = prepared(cluster)
-    operator = as_service_account(cluster, SYSTEM, OPERATOR, tmp_path / "operator.kubeconfig")
+    operator = as_operator(cluster, tmp_path)
 
     own = deployment("llama", owner)
+    orphan = deployment("orphan")  # a child whose LLMDeployment was deleted without its children
+    orphan["metadata"]["labels"] = {
+        "app.kubernetes.io/managed-by": "wattkeeper",
+        "wattkeeper.dev/llmdeployment": "orphan",
+    }
+    cluster.apply(orphan)
     lease: dict[str, Any] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     lease |= {"metadata": {"name": OPERATOR, "namespace": SYSTEM}, "spec": {"holderIdentity": "me"}}
     work: list[tuple[tuple[str, ...], dict[str, Any] | None]] = [
@@ -161,17 +171,8 @@ def test_the_operators_rights_suffice_for_its_work(cluster_factory: ClusterFacto
             None,
         ),
         (CREATE, lease),
-        (
-            (
-                "patch",
-                "lease",
-                OPERATOR,
-                f"--namespace={SYSTEM}",
-                "--patch",
-                '{"spec":{"holderIdentity":"you"}}',
-            ),
-            None,
-        ),
+        (("replace", "--filename=-"), lease | {"spec": {"holderIdentity": "you"}}),
+        (APPLY, deployment("orphan", owner)),
     ]
     refused = [
         (command, answer)
@@ -186,7 +187,7 @@ def test_the_operator_may_touch_nothing_else(cluster_factory: ClusterFactory, tm
     cluster = cluster_factory()
     install(cluster)
     owner = prepared(cluster)
-    operator = as_service_account(cluster, SYSTEM, OPERATOR, tmp_path / "operator.kubeconfig")
+    operator = as_operator(cluster, tmp_path)
     # A policy takes a moment to be in force; until then it can't be what refuses.
     cluster.wait(
         "the admission policy is in force",
@@ -252,7 +253,7 @@ def test_where_namespaces_are_named_the_rights_end_with_them(
         cluster.core.create_namespace({"metadata": {"name": name}})
     cluster.core.create_namespace({"metadata": {"name": TEAM}})
     install(cluster, f"--set=watchNamespaces={{{TEAM},team-b}}")
-    operator = as_service_account(cluster, SYSTEM, OPERATOR, tmp_path / "operator.kubeconfig")
+    operator = as_operator(cluster, tmp_path)
 
     def may(verb: str, resource: str, namespace: str) -> bool:
         return said(operator, ("auth", "can-i", verb, resource, f"--namespace={namespace}")).strip() == "yes"
