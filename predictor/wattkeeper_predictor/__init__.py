@@ -11,11 +11,13 @@ from .errors import (
     UnknownModel,
 )
 from .memory import MemoryFit, memory_fit
-from .predictor import Prediction, Predictor
+from .prediction import Explanation, Prediction
+from .predictor import Predictor
 from .specs import GpuSpec, ModelSpec, ServingConfig, Workload
 
 __all__ = [
     "ArtifactError",
+    "Explanation",
     "GpuSpec",
     "InvalidInput",
     "MemoryFit",

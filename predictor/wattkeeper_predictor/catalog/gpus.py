@@ -11,6 +11,7 @@ from typing import Any
 
 from wattkeeper_predictor.errors import ArtifactError, UnknownGpu
 from wattkeeper_predictor.specs import GpuSpec
+
 from .labels import GpuTokens, LabelMatch, normalised, select, split_suffix, tokens_of
 
 _MIB = 1024**2

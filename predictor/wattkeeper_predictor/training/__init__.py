@@ -1,0 +1,1 @@
+"""Everything that needs measured runs: reading, fitting, evaluating. Not imported to predict."""
