@@ -1,7 +1,10 @@
 """The image as it is shipped: built by the project's Dockerfile, run as the chart runs it."""
 
 import json
+import subprocess
+import sys
 import tomllib
+from typing import Any
 
 import pytest
 
@@ -22,6 +25,20 @@ def test_help_is_what_it_says_first(image: Image) -> None:
     output = image.run("--help")
     assert "plan" in output
     assert "operator" in output
+
+
+def test_plans_as_it_does_outside(image: Image) -> None:
+    """Without network, on a read-only root, as a user without a name: the same, to the last digit."""
+    examples = REPOSITORY / "examples"
+    plan = ["plan", "-f", "{0}/llmdeployments.yaml", "--fleet", "{0}/fleet.yaml", "-o", "json"]
+    inside = image.run(
+        *(argument.format("/examples") for argument in plan), options=(f"--volume={examples}:/examples:ro",)
+    )
+    command = [sys.executable, "-m", "wattkeeper", *(argument.format(examples) for argument in plan)]
+    outside = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert _placements(inside) == _placements(outside)
+    pools = {name: status["pool"] for name, status in _placements(inside).items()}
+    assert pools == {"summarizer": "l4", "chat": "a30", "agent": "h100-nvl"}
 
 
 def test_every_module_imports_and_none_of_them_writes(image: Image) -> None:
@@ -108,3 +125,12 @@ def test_size(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
             f"{base_plain / 1e6:.0f} and {base_compressed / 1e6:.0f} MB; built in {image.build_seconds:.0f} s"
         )
     assert compressed < MAX_COMPRESSED_BYTES
+
+
+def _placements(output: str) -> dict[str, Any]:
+    """Status by name, without the moments at which it was decided."""
+    statuses = {item["metadata"]["name"]: item["status"] for item in json.loads(output)["items"]}
+    for status in statuses.values():
+        for condition in status["conditions"]:
+            del condition["lastTransitionTime"]
+    return statuses
