@@ -134,9 +134,17 @@ def evaluate(view: PoolView, tensor_parallel_size: int, forecaster: Forecaster) 
         gpus_free=view.gpus_free,
         memory=memory,
         forecast=forecast,
-        rejection=found[0].rejection if found else None,
+        rejection=_reported(found[0], hardest) if found and hardest else None,
     )
     return Evaluated(candidate, obstacle, distance)
+
+
+def _reported(first: _Found, hardest: _Found) -> Rejection:
+    """The first rejection; a harder one is named too, so that nobody mends the first in vain."""
+    if hardest.obstacle <= first.obstacle:
+        return first.rejection
+    besides = f"besides, {hardest.rejection.reason}: {hardest.rejection.message}"
+    return Rejection(first.rejection.reason, f"{first.rejection.message}; {besides}")
 
 
 def _before_figures(view: PoolView, tensor_parallel_size: int) -> Iterator[_Found]:
@@ -267,12 +275,14 @@ def _forecast(view: PoolView, gpus: int, forecaster: Forecaster) -> tuple[Foreca
 
 
 def _too_slow(forecast: Forecast, sla: Sla) -> Iterator[_Found]:
+    sure = f"at {sla.confidence_percent} % confidence"
     if forecast.itl_upper_seconds > sla.itl_seconds:
         statistic = "mean" if sla.statistic is Statistic.MEAN else sla.statistic.value
+        at_most = latency(forecast.itl_upper_seconds, upward=True)
         message = (
-            f"predicted {statistic} inter-token latency {latency(forecast.itl_seconds)}, at most "
-            f"{latency(forecast.itl_upper_seconds)} at {sla.confidence_percent} % confidence; the SLA is "
-            f"{latency(sla.itl_seconds)}: choose a faster pool or raise spec.sla.interTokenLatency"
+            f"predicted {statistic} inter-token latency {latency(forecast.itl_seconds)}, at most {at_most} "
+            f"{sure}; the SLA is {latency(sla.itl_seconds)}: choose a faster pool or raise "
+            "spec.sla.interTokenLatency"
         )
         ratio = forecast.itl_upper_seconds / sla.itl_seconds
         yield _Found(Obstacle.SLA, Rejection("SLAMissed", message), ratio)
@@ -284,8 +294,7 @@ def _too_slow(forecast: Forecast, sla: Sla) -> Iterator[_Found]:
         yield _Found(Obstacle.PREDICTION, Rejection("OutOfPredictorRange", message))
     elif upper > sla.ttft_seconds:
         message = (
-            f"predicted time to the first token at most {latency(upper)} at {sla.confidence_percent} % "
-            f"confidence; the SLA is {latency(sla.ttft_seconds)}: choose a faster pool or raise "
-            "spec.sla.timeToFirstToken"
+            f"predicted time to the first token at most {latency(upper, upward=True)} {sure}; the SLA is "
+            f"{latency(sla.ttft_seconds)}: choose a faster pool or raise spec.sla.timeToFirstToken"
         )
         yield _Found(Obstacle.SLA, Rejection("SLAMissed", message), upper / sla.ttft_seconds)

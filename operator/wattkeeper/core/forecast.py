@@ -17,6 +17,8 @@ class RefusalReason(StrEnum):
     INVALID_MODEL = "InvalidModel"
     OUT_OF_PREDICTOR_RANGE = "OutOfPredictorRange"
     UNSUPPORTED_BY_GPU = "UnsupportedByGpu"
+    UNSUPPORTED_PARALLELISM = "UnsupportedParallelism"
+    INVALID_WORKLOAD = "InvalidWorkload"
 
 
 @dataclass(frozen=True, slots=True)

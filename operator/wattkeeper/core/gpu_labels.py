@@ -43,7 +43,7 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 CURED_BY_NAMING = frozenset({"GpuUnnamed", "GpuLabelsDisagree"})
 
 _MIB = 1024**2
-_MOST_MEMORY_MIB = 1 << 30  # a pebibyte: beyond it the label is a mistake
+_MOST_MEMORY_MIB = 1 << 26  # 64 TiB: beyond it the label is a mistake
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,10 +142,9 @@ def _drawing(forecast: Forecast | None) -> str:
     """A forecast in brackets, with its upper bounds."""
     if forecast is None:
         return ""
-    return (
-        f" ({watts(forecast.power_watts)} a replica, at most {watts(forecast.power_upper_watts)}; "
-        f"{latency(forecast.itl_seconds)} a token, at most {latency(forecast.itl_upper_seconds)})"
-    )
+    power, most_power = watts(forecast.power_watts), watts(forecast.power_upper_watts, upward=True)
+    itl, most_itl = latency(forecast.itl_seconds), latency(forecast.itl_upper_seconds, upward=True)
+    return f" ({power} a replica, at most {most_power}; {itl} a token, at most {most_itl})"
 
 
 def _why_none(evaluated: Sequence[Evaluated]) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+
 _GIB = 1024**3
+_DIGITS = 3
 
 
 def gib(size_bytes: float) -> str:
@@ -10,19 +14,25 @@ def gib(size_bytes: float) -> str:
     return f"{size_bytes / _GIB:.1f} GiB"
 
 
-def watts(power_watts: float) -> str:
-    """Whole watts, from 10 W; below with one decimal."""
-    return f"{power_watts:.0f} W" if power_watts >= 10 else f"{power_watts:.1f} W"
+def watts(power_watts: float, *, upward: bool = False) -> str:
+    """Whole watts: `71 W`; `upward` for an upper bound, which is never shown below itself."""
+    return f"{math.ceil(power_watts) if upward else round(power_watts)} W"
 
 
-def latency(seconds: float) -> str:
-    """Milliseconds with three significant digits, from one second on seconds."""
-    if seconds >= 1:
-        return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
-    milliseconds = seconds * 1000
-    return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else "1 s"
+def latency(seconds: float, *, upward: bool = False) -> str:
+    """Milliseconds with three significant digits, from one second on seconds; `upward` as in `watts`."""
+    milliseconds = _digits(seconds * 1000, upward)
+    return f"{milliseconds} ms" if float(milliseconds) < 1000 else f"{_digits(seconds, upward)} s"
 
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
     """`1 pool`, `2 pools`."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
+def _digits(value: float, upward: bool) -> str:
+    # Twelve digits first: the noise of binary fractions must not push a bound up a step.
+    exact = Context(prec=12).create_decimal(Decimal(value))
+    rounded = Context(prec=_DIGITS, rounding=ROUND_CEILING if upward else ROUND_HALF_EVEN).plus(exact)
+    text = f"{rounded:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -83,7 +83,7 @@ def test_the_upper_bound_must_meet_the_sla_not_the_mean() -> None:
 def test_the_message_says_what_it_draws_and_what_comes_next() -> None:
     decision = place(demand(), FLEET, MEASURED)
     assert decision.message == (
-        "l4 draws the least of 3 feasible pools (71 W a replica, at most 78 W; 62 ms a token, at most "
+        "l4 draws the least of 3 feasible pools (71 W a replica, at most 79 W; 62 ms a token, at most "
         "68.2 ms); next: a30 (139 W a replica, at most 153 W; 20.6 ms a token, at most 22.7 ms)"
     )
     alone = place(demand(), Fleet((L4,)), MEASURED)
@@ -211,6 +211,13 @@ def test_refusals_of_the_predictor() -> None:
     unsupported = Refusal(RefusalReason.UNSUPPORTED_BY_GPU, "spec.model.quantization", "no fp8: choose int8")
     decision = only(L4, FakeForecaster({}, memories={("NVIDIA-L4", 1): unsupported}))
     assert reason(decision, "l4") == "UnsupportedByGpu"
+
+
+def test_a_harder_obstacle_behind_the_first_is_named_too() -> None:
+    full = pool("l4", node("a", 1, gpus_held=1))
+    decision = only(full, sla=Sla(0.05))
+    assert reason(decision, "l4") == "InsufficientFreeGpus"
+    assert "lower spec.replicas; besides, SLAMissed: predicted mean" in message(decision, "l4")
 
 
 def test_sla_missed_shows_the_figures() -> None:
