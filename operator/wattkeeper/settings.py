@@ -189,8 +189,13 @@ class Settings:
             raise SettingsError(problems)
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read all settings; those not set keep their defaults. Raises SettingsError with every problem."""
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> Settings:
+        """Read all settings; those not set keep their defaults, `overrides` win.
+
+        Raises SettingsError with every problem.
+        """
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         problems: list[str] = []
@@ -205,7 +210,7 @@ class Settings:
                 problems.append(f"{variable}: {error}; got {text!r:.60}")
         if problems:
             raise SettingsError(problems)
-        return cls(**values)
+        return cls(**values | dict(overrides or {}))
 
     @property
     def own_identity(self) -> str:
