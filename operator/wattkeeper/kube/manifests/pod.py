@@ -1,0 +1,162 @@
+"""The pod template of a model server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from wattkeeper.api import names
+from wattkeeper.api.errors import FieldError, SpecErrors, join_path
+from wattkeeper.api.quantities import parse_duration
+from wattkeeper.api.v1alpha1.llmdeployment import LLMDeploymentSpec, Server
+from wattkeeper.core.demand import LabelRequirement
+from wattkeeper.kube.manifests.drain import drain_script
+from wattkeeper.kube.manifests.engines import engine_of
+from wattkeeper.kube.manifests.labels import GPU_RESOURCE, SERVER_CONTAINER, Owner
+from wattkeeper.kube.manifests.loading import start_budget_seconds
+from wattkeeper.kube.manifests.merge import FIELD, merge_template
+from wattkeeper.kube.manifests.probes import probes
+from wattkeeper.kube.manifests.record import Placed
+
+#: Between the end of draining and SIGKILL: the engine frees its GPU.
+_STOP_SECONDS = 30
+_CACHE_VOLUME = "wattkeeper-weights"
+_SHM_VOLUME = "wattkeeper-shm"
+
+
+def pod_template(
+    owner: Owner, spec: LLMDeploymentSpec, placed: Placed, propagation_seconds: float
+) -> dict[str, Any]:
+    """The rendered template with the user's merged over it.
+
+    Raises SpecErrors for a `spec.server.template` that can't be merged or that belies the placement.
+    """
+    rendered = _rendered(owner, spec, placed, propagation_seconds)
+    merged = merge_template(rendered, spec.server.template)
+    _refuse_other_gpus(merged, placed)
+    return _with_what_placement_rests_on(merged, rendered)
+
+
+def _with_what_placement_rests_on(merged: dict[str, Any], rendered: dict[str, Any]) -> dict[str, Any]:
+    """The merged template with the labels, nodes and GPU toleration that aren't the template's to change."""
+    metadata = merged.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), **rendered["metadata"]["labels"]}
+    spec = merged["spec"]
+    affinity = spec.get("affinity") or {}
+    nodes = {**(affinity.get("nodeAffinity") or {}), **rendered["spec"]["affinity"]["nodeAffinity"]}
+    tolerations = spec.get("tolerations") or rendered["spec"]["tolerations"]
+    return {
+        **merged,
+        "metadata": {**metadata, "labels": labels},
+        "spec": {**spec, "affinity": {**affinity, "nodeAffinity": nodes}, "tolerations": tolerations},
+    }
+
+
+def start_budget(spec: LLMDeploymentSpec, placed: Placed) -> int:
+    """Longest time that a start of this model may take (seconds)."""
+    cache = spec.server.weight_cache
+    cached = cache is not None and cache.read_only
+    return start_budget_seconds(placed.weight_bytes, spec.server.args, cached=cached)
+
+
+def _rendered(
+    owner: Owner, spec: LLMDeploymentSpec, placed: Placed, propagation_seconds: float
+) -> dict[str, Any]:
+    server = spec.server
+    longest_request = float(parse_duration(server.max_request_duration, "spec.server.maxRequestDuration"))
+    return {
+        "metadata": {
+            "labels": {**owner.labels(), names.LABEL_SERVING: "true", names.LABEL_POOL: placed.pool},
+            "annotations": {"kubectl.kubernetes.io/default-container": SERVER_CONTAINER},
+        },
+        "spec": {
+            "containers": [_container(spec, placed, propagation_seconds)],
+            "volumes": _volumes(server, placed),
+            "affinity": {"nodeAffinity": _node_affinity(placed)},
+            "tolerations": [{"key": GPU_RESOURCE, "operator": "Exists"}],
+            "terminationGracePeriodSeconds": math.ceil(propagation_seconds + longest_request) + _STOP_SECONDS,
+            # A Service named vllm would otherwise set VLLM_PORT to an address, which vLLM takes for its own.
+            "enableServiceLinks": False,
+            "automountServiceAccountToken": False,
+        },
+    }
+
+
+def _container(spec: LLMDeploymentSpec, placed: Placed, propagation_seconds: float) -> dict[str, Any]:
+    server, engine = spec.server, engine_of(spec)
+    script = drain_script(engine.metrics, server.port, math.ceil(propagation_seconds))
+    return {
+        "name": SERVER_CONTAINER,
+        "image": server.image,
+        "args": engine.arguments(spec, placed.gpus_per_replica, placed.max_context_tokens),
+        "env": _environment(server),
+        "ports": [{"name": "http", "containerPort": server.port, "protocol": "TCP"}],
+        "resources": {"limits": {GPU_RESOURCE: str(placed.gpus_per_replica)}},
+        "volumeMounts": _mounts(server, placed),
+        **probes(engine, server.port, start_budget(spec, placed)),
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", script]}}},
+    }
+
+
+def _environment(server: Server) -> list[dict[str, Any]]:
+    environment: list[dict[str, Any]] = []
+    cache, token = server.weight_cache, server.hugging_face_token_secret_ref
+    if cache is not None:
+        environment.append({"name": "HF_HOME", "value": cache.mount_path})
+        if cache.read_only:
+            # Looking for a newer revision would write to the volume.
+            environment.append({"name": "HF_HUB_OFFLINE", "value": "1"})
+    if token is not None:
+        reference = {"secretKeyRef": {"name": token.name, "key": token.key}}
+        environment.append({"name": "HF_TOKEN", "valueFrom": reference})
+    return environment
+
+
+def _mounts(server: Server, placed: Placed) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = []
+    if server.weight_cache is not None:
+        cache = server.weight_cache
+        mounts.append({"name": _CACHE_VOLUME, "mountPath": cache.mount_path, "readOnly": cache.read_only})
+    if placed.gpus_per_replica > 1:
+        mounts.append({"name": _SHM_VOLUME, "mountPath": "/dev/shm"})  # noqa: S108 - a mount, not a file
+    return mounts
+
+
+def _volumes(server: Server, placed: Placed) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = []
+    if server.weight_cache is not None:
+        claim = {"claimName": server.weight_cache.claim_name, "readOnly": server.weight_cache.read_only}
+        volumes.append({"name": _CACHE_VOLUME, "persistentVolumeClaim": claim})
+    if placed.gpus_per_replica > 1:
+        # NCCL between the GPUs of one pod needs more than the container runtime's 64 MiB.
+        volumes.append({"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}})
+    return volumes
+
+
+def _node_affinity(placed: Placed) -> dict[str, Any]:
+    terms = [{"matchExpressions": [_expression(each) for each in term]} for term in placed.node_terms]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+
+
+def _expression(requirement: LabelRequirement) -> dict[str, Any]:
+    expression: dict[str, Any] = {"key": requirement.key, "operator": requirement.operator}
+    if requirement.values:
+        expression["values"] = list(requirement.values)
+    return expression
+
+
+def _refuse_other_gpus(template: Mapping[str, Any], placed: Placed) -> None:
+    """Raises SpecErrors where containers claim other GPUs than were promised."""
+    errors = []
+    for kind in ("initContainers", "containers"):
+        for position, container in enumerate(template["spec"].get(kind) or []):
+            wanted = str(placed.gpus_per_replica) if container["name"] == SERVER_CONTAINER else None
+            for what in ("limits", "requests"):
+                claimed = ((container.get("resources") or {}).get(what) or {}).get(GPU_RESOURCE)
+                if claimed is not None and str(claimed) != wanted:
+                    where = join_path(f"{FIELD}.spec", kind, position, "resources", what, GPU_RESOURCE)
+                    cure = "can't be set, as placement counts the GPUs: use spec.placement.tensorParallelSize"
+                    errors.append(FieldError(where, cure))
+    if errors:
+        raise SpecErrors(errors, reason="InvalidTemplate")
