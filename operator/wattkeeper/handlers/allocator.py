@@ -1,0 +1,309 @@
+"""The one place where GPUs are given out: serially, in the order of creation.
+
+A decision is persisted in status.pool before anything is created, so a successor that starts at any moment
+rebuilds every promise from the cluster. What was refused is tried again when nodes, pods or pools change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from wattkeeper.api import conditions as cond
+from wattkeeper.api.conditions import find_condition
+from wattkeeper.api.errors import SpecErrors
+from wattkeeper.api.status import (
+    RecordedPlacement,
+    placement_status,
+    reaffirmed_status,
+    recorded_placement,
+    refused_status,
+)
+from wattkeeper.core import lifecycle
+from wattkeeper.core.allocator import with_promise
+from wattkeeper.core.capacity import Room, promises_to_others, room_for
+from wattkeeper.core.decision import Candidate, PlacementDecision
+from wattkeeper.core.demand import Demand
+from wattkeeper.core.fleet import Assignment, Fleet, Reservation
+from wattkeeper.core.forecast import Forecaster
+from wattkeeper.core.lifecycle import Course, Standing
+from wattkeeper.core.placement import place, reaffirm
+from wattkeeper.handlers.children import NameTakenError, PoolGoneError, refusal_reason
+from wattkeeper.handlers.reading import Reading, understand
+from wattkeeper.handlers.tools import Tools
+from wattkeeper.kube.client import Object, describe
+from wattkeeper.kube.errors import ApiError, ConflictError, DeniedError, LeadershipLostError
+from wattkeeper.kube.trim import Claim, Key
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """One that waits for promised GPUs to be bound; it keeps its claim on them against later ones."""
+
+    order: tuple[str, str]
+    demand: Demand
+    candidate: Candidate
+    since_seconds: float
+
+
+class Allocator:
+    """Decides on the requested LLMDeployments, the oldest first, and on nothing else."""
+
+    def __init__(self, tools: Tools, forecaster: Forecaster, *, settling_seconds: float) -> None:
+        self._executor = tools.executor
+        self._snapshot = tools.snapshot
+        self._children = tools.children
+        self._reporter = tools.reporter
+        self._metrics = tools.metrics
+        self._clock = tools.clock
+        self._forecaster = forecaster
+        self._settling_seconds = settling_seconds
+        self._due: set[str] = set()
+        self._kicked = asyncio.Event()
+        self._seen_capacity = -1
+        self._waiting: dict[str, _Waiting] = {}
+        self._reviewed: dict[str, str] = {}
+        self._stranded_since: dict[str, float] = {}
+
+    # ---- asking ----------------------------------------------------------------------------------
+
+    def request(self, claim: Claim) -> None:
+        """Decide on this one at the next opportunity."""
+        self._due.add(claim.uid)
+        self._kicked.set()
+
+    def capacity_settled(self) -> None:
+        """Nodes, pods or pools changed: whoever has no pool is to be tried again."""
+        self._kicked.set()
+
+    def forget(self, uid: str) -> None:
+        """The LLMDeployment is gone."""
+        for kept in (self._waiting, self._reviewed, self._stranded_since):
+            kept.pop(uid, None)
+        self._due.discard(uid)
+
+    def course(self, reading: Reading) -> Course:
+        """What a readable LLMDeployment needs of the allocator."""
+        return lifecycle.course(self._standing(reading))
+
+    # ---- working ---------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Decide on whatever is due, for as long as the leader leads."""
+        while True:
+            await self._kicked.wait()
+            self._kicked.clear()
+            while (claim := self._oldest_due()) is not None:
+                await self._attend(claim)
+
+    def _oldest_due(self) -> Claim | None:
+        if self._seen_capacity != self._snapshot.capacity_version:
+            # Older ones that were refused come before younger ones, whoever asked.
+            self._seen_capacity = self._snapshot.capacity_version
+            self._due.update(claim.uid for claim in self._snapshot.claims if claim.pool is None)
+        claims = [claim for uid in self._due if (claim := self._snapshot.claims.get(uid)) is not None]
+        oldest = min(claims, key=lambda claim: claim.order, default=None)
+        if oldest is None:
+            self._due.clear()
+        else:
+            self._due.discard(oldest.uid)
+        return oldest
+
+    async def _attend(self, claim: Claim) -> None:
+        try:
+            resource = await self._executor.read(claim.key)
+            if resource is None or resource["metadata"]["uid"] != claim.uid:
+                self._snapshot.claims.forget(claim.uid)
+            elif "deletionTimestamp" not in resource["metadata"]:
+                await self._decide(claim, resource)
+        except LeadershipLostError:
+            raise
+        except (ApiError, PoolGoneError) as error:
+            severity = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
+            logger.log(severity, "placing %s: %s; again in %.0f s", claim.key, error, _RETRY_SECONDS)
+            self._request_later(claim, _RETRY_SECONDS)
+        except Exception:  # one broken resource must not stop the others
+            logger.exception("placing %s: unexpected; again at the next sweep", claim.key)
+
+    def _request_later(self, claim: Claim, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.request, claim)
+
+    async def _decide(self, claim: Claim, resource: Object) -> None:
+        try:
+            reading = await understand(self._executor, resource)
+        except SpecErrors as error:
+            return await self._refuse(resource, error.reason, str(error))
+        course = self.course(reading)
+        placement = recorded_placement(resource)
+        if course is Course.PLACE:
+            await self._place(claim, reading, placement)
+        elif course is Course.REVIEW and placement is not None:
+            await self._review(reading, placement)
+        self._reviewed[claim.uid] = reading.fingerprint
+        return None
+
+    # ---- deciding --------------------------------------------------------------------------------
+
+    async def _place(self, claim: Claim, reading: Reading, placement: RecordedPlacement | None) -> None:
+        decision = await self._decision(claim, reading.parsed.demand)
+        if placement is not None and (decision.deferred or decision.chosen is None):
+            # Nothing better than where it waits now.
+            return await self._review(reading, placement)
+        if decision.chosen is not None and not decision.deferred:
+            try:
+                await self._children.judge_new(reading, decision.chosen)
+            except SpecErrors as error:
+                return await self._refuse(reading.resource, error.reason, str(error))
+            except NameTakenError as error:
+                return await self._refuse(reading.resource, "NameTaken", str(error))
+            except DeniedError as error:
+                message = f"the API server refuses what would be created: {describe(error)}"
+                return await self._refuse(reading.resource, refusal_reason(error), message)
+        await self._persist(reading, decision)
+        return None
+
+    async def _decision(self, claim: Claim, demand: Demand) -> PlacementDecision:
+        fleet = self._fleet_for(claim)
+        with self._metrics.placement_seconds.time():
+            # Predictions are arithmetic of tens of milliseconds: in a thread, so that the Lease is renewed.
+            decision = await asyncio.to_thread(place, demand, fleet, self._forecaster)
+        waiting = self._waiting.get(claim.uid)
+        now = self._clock()
+        since = waiting.since_seconds if waiting is not None else now
+        decision = lifecycle.settled(decision, now - since, self._settling_seconds)
+        if decision.deferred and decision.settling is not None:
+            self._waiting[claim.uid] = _Waiting(claim.order, demand, decision.settling, since)
+            self._request_later(claim, max(0.1, since + self._settling_seconds - now))
+        else:
+            self._waiting.pop(claim.uid, None)
+        return decision
+
+    def _fleet_for(self, claim: Claim) -> Fleet:
+        """The fleet with all promises, and with what older ones are waiting for."""
+        fleet = self._snapshot.fleet()
+        for waiting in sorted(self._waiting.values(), key=lambda each: each.order):
+            if waiting.order < claim.order:
+                fleet = with_promise(fleet, waiting.demand, waiting.candidate)
+        return fleet
+
+    async def _review(self, reading: Reading, placement: RecordedPlacement) -> None:
+        """Look again at one that has its pool: the figures change, the pool stays."""
+        demand, resource = reading.parsed.demand, reading.resource
+        bound = self._snapshot.bound(Key(demand.namespace, demand.name))
+        assignment = Assignment(placement.pool, placement.gpus_per_replica, bound)
+        fleet = self._snapshot.fleet()
+        resized = self._resized(demand, fleet, assignment)
+        decision = await asyncio.to_thread(reaffirm, demand, fleet, self._forecaster, resized or assignment)
+        previous = dict(resource.get("status") or {})
+        if resized is not None:
+            previous["gpusPerReplica"] = resized.gpus_per_replica
+        elif demand.tensor_parallel_size not in (None, assignment.gpus_per_replica):
+            decision = _not_resized(decision, demand, assignment)
+        stamp = self._reporter.stamp(resource)
+        status = reaffirmed_status(decision, demand, reading.parsed.spec, stamp, previous)
+        await self._reporter.write(resource, status)
+
+    def _resized(self, demand: Demand, fleet: Fleet, assignment: Assignment) -> Assignment | None:
+        """The assignment with the tensor parallel size that is asked for now, if its pool has room for it."""
+        wanted = demand.tensor_parallel_size
+        home = next((pool for pool in fleet.pools if pool.name == assignment.pool), None)
+        if wanted in (None, assignment.gpus_per_replica) or home is None:
+            return None
+        decision = place(demand, replace(fleet, pools=(home,)), self._forecaster)
+        return replace(assignment, gpus_per_replica=wanted) if decision.chosen is not None else None
+
+    async def _persist(self, reading: Reading, decision: PlacementDecision) -> None:
+        resource, parsed = reading.resource, reading.parsed
+        previous = resource.get("status") or {}
+        self._metrics.placements.labels(decision.reason).inc()
+        stamp = self._reporter.stamp(resource)
+        status = placement_status(decision, parsed.demand, parsed.spec, stamp, previous)
+        if _says_the_same(previous, status):
+            return
+        await self._reporter.write(resource, status)
+        if decision.deferred:
+            return
+        if decision.chosen is not None:
+            logger.info("%s/%s: placed: %s", parsed.demand.namespace, parsed.demand.name, decision.message)
+            await self._reporter.event(resource, "Normal", "Placed", "Place", decision.message)
+        else:
+            await self._reporter.event(resource, "Warning", "Unschedulable", "Place", decision.message)
+
+    async def _refuse(self, resource: Object, reason: str, message: str) -> None:
+        previous = resource.get("status") or {}
+        status = refused_status(reason, message, self._reporter.stamp(resource), previous)
+        if await self._reporter.write(resource, status) is not resource:
+            await self._reporter.event(resource, "Warning", reason, "Validate", message)
+
+    # ---- judging ---------------------------------------------------------------------------------
+
+    def _standing(self, reading: Reading) -> Standing:
+        demand, status = reading.parsed.demand, reading.resource.get("status") or {}
+        placement = recorded_placement(reading.resource)
+        child = self._children.of(reading)
+        made_for = child.placed.fingerprint if child is not None and child.placed is not None else None
+        known = self._reviewed.get(demand.uid, made_for)
+        answered = status.get("observedGeneration") == reading.parsed.generation
+        bound = self._snapshot.bound(Key(demand.namespace, demand.name))
+        return Standing(
+            placed=placement is not None,
+            spec_changed=not answered or known not in (None, reading.fingerprint),
+            wanted=demand.replicas,
+            bound=bound,
+            stranded=placement is not None and bound == 0 and self._stranded(demand, placement),
+        )
+
+    def _stranded(self, demand: Demand, placement: RecordedPlacement) -> bool:
+        """Whether replicas are wanted that the pool hasn't been able to take for a while."""
+        if demand.replicas > 0 and not self._has_room(demand, placement):
+            since = self._stranded_since.setdefault(demand.uid, self._clock())
+            return self._clock() - since >= self._settling_seconds
+        self._stranded_since.pop(demand.uid, None)
+        return False
+
+    def _has_room(self, demand: Demand, placement: RecordedPlacement) -> bool:
+        fleet = self._snapshot.fleet()
+        pool = next((pool for pool in fleet.pools if pool.name == placement.pool), None)
+        if pool is None:
+            return False
+        pods = Reservation(
+            demand.uid,
+            placement.pool,
+            placement.gpus_per_replica,
+            1,
+            demand.tolerations,
+            demand.node_selector,
+        )
+        return room_for(pool, pods, promises_to_others(fleet, pool, demand.uid)) is not Room.FULL
+
+
+def _not_resized(decision: PlacementDecision, demand: Demand, assignment: Assignment) -> PlacementDecision:
+    message = (
+        f"spec.placement.tensorParallelSize {demand.tensor_parallel_size} isn't applied: {assignment.pool} "
+        f"has no room for it beside the running replicas of {assignment.gpus_per_replica}. Free GPUs there, "
+        "or scale to 0 and back to have it placed anew. Meanwhile it "
+    )
+    return replace(decision, message=message + decision.message)
+
+
+def _says_the_same(previous: Object, status: Object) -> bool:
+    """Whether a decision differs from the recorded one in its figures at most, which are left as they are."""
+
+    def essence(of: Object) -> tuple[object, ...]:
+        placed = find_condition(of.get("conditions") or (), cond.PLACED) or {}
+        rows = tuple((row["pool"], row.get("reason")) for row in of.get("candidates") or ())
+        accepted = find_condition(of.get("conditions") or (), cond.ACCEPTED) or {}
+        return (
+            of.get("observedGeneration"),
+            of.get("pool"),
+            placed.get("reason"),
+            accepted.get("status"),
+            frozenset(rows),
+        )
+
+    return essence(previous) == essence(status)
