@@ -56,13 +56,16 @@ class UnknownModel(InvalidInput):
 class UnknownGpu(InvalidInput):
     """The catalogue holds no GPU of this name."""
 
-    def __init__(self, name: str, near: Iterable[str] = ()) -> None:
-        hint = _did_you_mean(near)
-        super().__init__(
-            "gpu",
-            f"{name!r} isn't in the catalogue{hint}; give the GPU's memory, bandwidth, dense FP16 rate, "
-            "TDP and compute capability from its data sheet",
-        )
+    def __init__(self, name: str, near: Iterable[str] = (), candidates: Iterable[str] = ()) -> None:
+        several = list(candidates)
+        if several:
+            message = f"{name!r} stands for several GPUs; name one of {', '.join(several)}"
+        else:
+            message = (
+                f"{name!r} isn't in the catalogue{_did_you_mean(near)}; give the GPU's memory, bandwidth, "
+                "dense FP16 rate, TDP and compute capability from its data sheet"
+            )
+        super().__init__("gpu", message)
         self.name = name
 
 

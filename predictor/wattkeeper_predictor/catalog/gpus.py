@@ -53,8 +53,8 @@ class GpuCatalogue:
         """The GPU of this catalogue name or label; raises ``UnknownGpu`` naming near ones."""
         spec = self.match(name)
         if spec is None:
-            near = self.lookup(name).candidates or difflib.get_close_matches(name, self._specs, n=3)
-            raise UnknownGpu(name, near)
+            near = difflib.get_close_matches(name, self._specs, n=3)
+            raise UnknownGpu(name, near, self.lookup(name).candidates)
         return spec
 
     def match(self, label_or_name: str, *, memory_mib: float | None = None) -> GpuSpec | None:

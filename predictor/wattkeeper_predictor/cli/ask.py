@@ -1,0 +1,154 @@
+"""``predict`` and ``explain``: one model on one or more GPUs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wattkeeper_predictor.catalog import GpuCatalogue, ModelCatalogue
+from wattkeeper_predictor.errors import InvalidInput, OutOfPredictorRange
+from wattkeeper_predictor.hf_config import model_from_config
+from wattkeeper_predictor.memory import MemoryFit, memory_fit
+from wattkeeper_predictor.prediction import Explanation, Prediction
+from wattkeeper_predictor.predictor import Predictor
+from wattkeeper_predictor.specs import GpuSpec, ModelSpec, ServingConfig, Workload
+
+
+class ScenarioName(StrEnum):
+    """The two scenarios."""
+
+    SERVER = "Server"
+    OFFLINE = "Offline"
+
+
+ModelOption = Annotated[str, typer.Option("--model", help="Hugging Face id.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="config.json, if the model isn't catalogued.", dir_okay=False),
+]
+GpuOption = Annotated[list[str], typer.Option("--gpu", help="GPU by any of its names; may be repeated.")]
+ScenarioOption = Annotated[ScenarioName, typer.Option(help="Requests as they come, or a full queue.")]
+RateOption = Annotated[
+    float | None, typer.Option("--requests-per-second", help="Mean arrival rate at one replica (Server).")
+]
+PromptOption = Annotated[int, typer.Option("--prompt-tokens", help="Mean prompt tokens a request.")]
+OutputOption = Annotated[int, typer.Option("--output-tokens", help="Mean generated tokens a request.")]
+ConfidenceOption = Annotated[float, typer.Option("--confidence", help="Confidence of the bounds, per cent.")]
+ArtifactsOption = Annotated[
+    Path | None, typer.Option("--artifacts", help="Directory of trained artifacts, instead of the package's.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def predict(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    model: ModelOption,
+    gpu: GpuOption,
+    requests_per_second: RateOption = None,
+    scenario: ScenarioOption = ScenarioName.SERVER,
+    prompt_tokens: PromptOption = 256,
+    output_tokens: OutputOption = 256,
+    confidence: ConfidenceOption = 90,
+    config: ConfigOption = None,
+    artifacts: ArtifactsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Power, latency and memory of a model on each GPU, with upper bounds.
+
+    A GPU of which the recipe can't speak is listed with the reason; with a single GPU that is an error.
+    """
+    spec = _model(model, config)
+    workload = _workload(scenario, requests_per_second, prompt_tokens, output_tokens)
+    predictor = Predictor.load(artifacts)
+    rows: list[dict[str, Any]] = []
+    for gpu_spec in [GpuCatalogue.load().get(name) for name in gpu]:
+        fit = memory_fit(spec, gpu_spec, ServingConfig(), workload)
+        try:
+            answer = predictor.predict(spec, gpu_spec, workload, confidence_percent=confidence)
+        except OutOfPredictorRange as refused:
+            if len(gpu) == 1:
+                raise
+            rows.append({"gpu": gpu_spec.name, "refused": str(refused)})
+            continue
+        rows.append({"gpu": gpu_spec.name, **asdict(answer), "memory": asdict(fit)})
+        if not as_json:
+            typer.echo(_text(gpu_spec, answer, fit))
+    if as_json:
+        typer.echo(json.dumps({"model": spec.id, "predictions": rows}, indent=2))
+    else:
+        for row in rows:
+            if "refused" in row:
+                typer.echo(f"{row['gpu']}: {row['refused']}")
+
+
+def explain(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
+    model: ModelOption,
+    gpu: GpuOption,
+    requests_per_second: RateOption = None,
+    scenario: ScenarioOption = ScenarioName.SERVER,
+    prompt_tokens: PromptOption = 256,
+    output_tokens: OutputOption = 256,
+    confidence: ConfidenceOption = 90,
+    config: ConfigOption = None,
+    artifacts: ArtifactsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a prediction rests on: regime, notes, and each feature's part in it."""
+    spec = _model(model, config)
+    workload = _workload(scenario, requests_per_second, prompt_tokens, output_tokens)
+    predictor = Predictor.load(artifacts)
+    explained = []
+    for gpu_spec in [GpuCatalogue.load().get(name) for name in gpu]:
+        reasons = predictor.explain(spec, gpu_spec, workload, confidence_percent=confidence)
+        explained.append({"gpu": gpu_spec.name, **asdict(reasons)})
+        if not as_json:
+            fit = memory_fit(spec, gpu_spec, ServingConfig(), workload)
+            typer.echo(_text(gpu_spec, reasons.prediction, fit))
+            typer.echo(_terms(reasons))
+    if as_json:
+        typer.echo(json.dumps({"model": spec.id, "explanations": explained}, indent=2))
+
+
+def _model(model_id: str, config: Path | None) -> ModelSpec:
+    if config is None:
+        return ModelCatalogue.load().get(model_id)
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as broken:
+        raise InvalidInput("model.config", f"{config} isn't JSON ({broken}); mend the file") from broken
+    return model_from_config(model_id, content)
+
+
+def _workload(scenario: ScenarioName, rate: float | None, prompt: int, output: int) -> Workload:
+    return Workload(
+        scenario=scenario.value, requests_per_second=rate, prompt_tokens=prompt, output_tokens=output
+    )
+
+
+def _text(gpu: GpuSpec, answer: Prediction, fit: MemoryFit) -> str:
+    memory = f"up to {fit.max_sequences} sequences" if fit.fits else "does NOT fit"
+    need = f"{fit.required_bytes / 1e9:.1f} of {fit.usable_bytes / 1e9:.1f} GB needed"
+    notes = "".join(f"\n    {note}" for note in answer.notes)
+    return (
+        f"{gpu.name}: {answer.power_watts:.0f} W (below {answer.power_upper_watts:.0f}), "
+        f"{answer.itl_seconds * 1e3:.3g} ms/token (below {answer.itl_upper_seconds * 1e3:.3g}), "
+        f"{answer.energy_per_token_joules:.3g} J/token, {answer.regime}\n"
+        f"    memory: {need}, {memory}{notes}"
+    )
+
+
+def _terms(reasons: Explanation) -> str:
+    power = sorted(reasons.power_terms_watts.items(), key=lambda term: -abs(term[1]))
+    factors = sorted(reasons.itl_factors.items(), key=lambda term: -abs(term[1] - 1))
+    lines = [f"    trees at level {reasons.level}, power:"]
+    lines += [f"      {name:<20}{value:+9.1f} W" for name, value in power]
+    lines += ["    latency:"]
+    lines += [
+        f"      {name:<20}{value * 1e3:9.3g} ms" if name == "base" else f"      {name:<20}× {value:7.3f}"
+        for name, value in factors
+    ]
+    return "\n".join(lines)
