@@ -47,6 +47,7 @@ class MemoryFit:
     required_bytes: int  # weights + engine + KV cache of one sequence of prompt + output
     usable_bytes: int
     max_sequences: int
+    kv_bytes_per_sequence: int = 0  # prompt + output; layers with a sliding window keep less than all tokens
 
     @property
     def fits(self) -> bool:

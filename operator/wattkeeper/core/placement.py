@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from wattkeeper.core.candidates import Evaluated, Obstacle, PoolView, evaluate, view_pool
+from wattkeeper.core.candidates import Evaluated, evaluate
 from wattkeeper.core.capacity import Room, room_for
 from wattkeeper.core.decision import MAX_TABLE_ROWS, Candidate, PlacementDecision
 from wattkeeper.core.demand import Demand
+from wattkeeper.core.filters import Obstacle, PoolView, view_pool
 from wattkeeper.core.fleet import Assignment, Fleet, Pool, Reservation
 from wattkeeper.core.forecast import Forecast, Forecaster
 from wattkeeper.core.wording import counted, latency, watts

@@ -38,6 +38,7 @@ TOO_LARGE = MemoryFit(
     required_bytes=18 * GIB,
     usable_bytes=14 * GIB,
     max_sequences=0,
+    kv_bytes_per_sequence=512 * 131072,
 )
 OUT_OF_RANGE = Refusal(
     RefusalReason.OUT_OF_PREDICTOR_RANGE, "spec.placement.tensorParallelSize", "only 1 was trained: set 1"

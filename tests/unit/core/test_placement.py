@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattkeeper.core.candidates import Obstacle
 from wattkeeper.core.decision import MAX_TABLE_ROWS, Candidate, PlacementDecision
 from wattkeeper.core.demand import Demand, LabelRequirement, Sla, Toleration
+from wattkeeper.core.filters import Obstacle
 from wattkeeper.core.fleet import Assignment, Fleet, Pool, Problem, Reservation, Taint
 from wattkeeper.core.forecast import Forecast, Refusal, RefusalReason
 from wattkeeper.core.placement import TENSOR_PARALLEL_SIZES, place, reaffirm
@@ -178,6 +178,9 @@ def test_unknown_gpu() -> None:
     decision = only(L4, forecaster)
     assert reason(decision, "l4") == "UnknownGpu"
     assert "'NVIDIA-L4' isn't in the catalogue" in message(decision, "l4")
+    knows_why = Refusal(RefusalReason.UNKNOWN_GPU, "nvidia.com/gpu.product", "may be two: install GFD")
+    forecaster = replace(forecaster, memories={("NVIDIA-L4", 1): knows_why})
+    assert message(only(L4, forecaster), "l4") == "nvidia.com/gpu.product: may be two: install GFD"
     assert row(decision, "l4").gpu_name is None
 
 
