@@ -1,0 +1,1 @@
+"""Benchmarks: speed and memory, measured and printed as JSON; nothing here passes or fails."""
