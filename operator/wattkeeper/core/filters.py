@@ -155,9 +155,9 @@ def check_memory(view: PoolView, gpus: int, forecaster: Forecaster) -> tuple[Mem
     cache = fit.kv_bytes_per_sequence
     engine = max(0, fit.required_bytes - fit.weight_bytes - cache)
     message = (
-        f"each GPU needs {gib(fit.required_bytes)} (weights {gib(fit.weight_bytes)}, engine {gib(engine)}, KV "
-        f"cache of one sequence of {tokens} tokens {gib(cache)}) and offers {gib(fit.usable_bytes)}: choose a "
-        "pool with more memory, a larger tensorParallelSize or a smaller quantization"
+        f"each GPU needs {gib(fit.required_bytes)} (weights {gib(fit.weight_bytes)}, engine {gib(engine)}, "
+        f"KV cache of one sequence of {tokens} tokens {gib(cache)}) and offers {gib(fit.usable_bytes)}: "
+        "choose a pool with more memory, a larger tensorParallelSize or a smaller quantization"
     )
     distance = fit.required_bytes / max(1, fit.usable_bytes)
     return fit, [Found(Obstacle.MEMORY, Rejection("InsufficientMemory", message), distance)]
