@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -37,11 +38,13 @@ from tests.cluster.errors import ClusterError  # noqa: E402
 
 NAME = "demo"
 SYSTEM = "wattkeeper-system"
+OPERATOR = "wattkeeper-operator"
 SAMPLES = REPOSITORY / "examples" / "llmdeployments.yaml"
 CHART = REPOSITORY / "charts" / "wattkeeper"
 PLACED_WITHIN_SECONDS = 90.0
 
-console = Console(highlight=False)
+# A log has no width of its own: wide enough for the tables.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 Status = Mapping[str, Any]
 
@@ -75,8 +78,9 @@ def demo(stack: ExitStack, folder: Path, keep: bool, began: float) -> int:
     for name, status in planned.items():
         say(f"  {name}: {status.get('pool', 'nowhere')}")
 
-    step("helm install, operator scaled to 0: the fake nodes run no containers, so the operator runs as a")
-    say("    process of this machine, with the token of the chart's own ServiceAccount and no other right")
+    step("helm install, with the operator scaled to 0")
+    say("The fake nodes run no containers: the operator runs as a process of this machine, with the token of")
+    say("the chart's own ServiceAccount and no other right.")
     install(cluster)
     log = stack.enter_context(running_operator(cluster, folder))
 
@@ -84,8 +88,8 @@ def demo(stack: ExitStack, folder: Path, keep: bool, began: float) -> int:
     say(cluster.kubectl("apply", "-f", str(SAMPLES)))
     placed = await_ready(cluster, list(planned), log)
     step("Where each went, and why")
-    for name, status in placed.items():
-        console.print(candidate_table(name, status))
+    for name in planned:
+        console.print(candidate_table(name, placed[name]))
     step("kubectl get llmd,gnp,deployments,pods")
     for kind in ("llmd", "gnp", "deployments", "pods"):
         say(cluster.kubectl("get", kind, *([] if kind == "gnp" else ["-n", "default"])))
@@ -117,7 +121,7 @@ def running_cluster(keep: bool) -> Iterator[Cluster]:
         yield Cluster(known.layout.kubeconfig, binaries, known)
     finally:
         if owner is not None:
-            control_plane.release(NAME, owner, say)
+            control_plane.release(known, owner, say)
 
 
 def plan(cluster: Cluster, folder: Path) -> dict[str, Status]:
@@ -148,10 +152,15 @@ def install(cluster: Cluster) -> None:
 
 @contextmanager
 def running_operator(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """The operator as a process with the chart's ServiceAccount; yields the path of its log."""
-    kubeconfig = cluster.service_account_kubeconfig(SYSTEM, "wattkeeper", folder / "operator.kubeconfig")
+    """What the chart's Deployment would run, with its ServiceAccount; yields the path of its log."""
+    deployment = json.loads(cluster.kubectl("get", "deployment", OPERATOR, "-n", SYSTEM, "-o", "json"))
+    pod = deployment["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    account = pod["serviceAccountName"]
+    kubeconfig = cluster.service_account_kubeconfig(SYSTEM, account, folder / "operator.kubeconfig")
     environment = {
         **os.environ,
+        **{entry["name"]: entry["value"] for entry in container["env"] if "value" in entry},
         "KUBECONFIG": str(kubeconfig),
         "WATTKEEPER_LEASE_NAMESPACE": SYSTEM,
         "WATTKEEPER_LISTEN_HOST": "127.0.0.1",
@@ -160,7 +169,7 @@ def running_operator(cluster: Cluster, folder: Path) -> Iterator[Path]:
     path = folder / "operator.log"
     with path.open("w") as log:
         process = subprocess.Popen(
-            [*wattkeeper(), "operator", "run"], env=environment, stdout=log, stderr=subprocess.STDOUT
+            [*wattkeeper(), *container["args"]], env=environment, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             yield path
@@ -200,9 +209,11 @@ def candidate_table(name: str, status: Status) -> Table:
         f"{prediction.get('powerWatts')} W, {prediction.get('interTokenLatency')} a token "
         f"(at most {prediction.get('interTokenLatencyUpper')})",
         title_justify="left",
+        box=box.SIMPLE,
     )
-    for heading in ("pool", "GPUs", "free", "W", "ITL", "ITL at most", "", "why not"):
-        table.add_column(heading)
+    for heading in ("pool", "GPUs", "free", "W", "ITL", "at most", ""):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("why not", overflow="fold")
     for row in status.get("candidates", []):
         table.add_row(
             row["pool"],
@@ -230,7 +241,7 @@ def step(text: str) -> None:
 
 
 def say(text: str) -> None:
-    console.print(text.rstrip(), markup=False)
+    console.print(text.rstrip(), markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
