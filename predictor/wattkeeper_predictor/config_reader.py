@@ -11,6 +11,8 @@ from typing import Any
 
 from .errors import InvalidInput
 
+_LARGEST_FACTOR = 1e6
+
 
 class Reader:
     """Typed look-up under several spellings; remembers nothing, raises ``InvalidInput``."""
@@ -40,6 +42,13 @@ class Reader:
         if value is None:
             raise InvalidInput(f"model.config.{names[0]}", "missing; add it to the config.json")
         return value
+
+    def factor(self, name: str) -> float:
+        """A finite number of at least 1; 1 where absent."""
+        value = self._config.get(name, 1.0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < _LARGEST_FACTOR:
+            raise InvalidInput(f"model.config.{name}", f"{value!r} isn't a factor of at least 1; mend it")
+        return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean."""

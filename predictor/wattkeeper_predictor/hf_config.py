@@ -101,8 +101,12 @@ def _family(text: Mapping[str, Any]) -> tuple[str, Family]:
             f"{name!r} isn't a supported architecture; give the model's sizes inline instead. "
             f"Supported: {', '.join(sorted(FAMILIES))}",
         )
-    layer_types = text.get("layer_types") or text.get("layers_block_type") or ()
-    foreign = sorted({t for t in layer_types if any(word in str(t) for word in _FOREIGN_LAYERS)})
+    layer_types = text.get("layer_types") or text.get("layers_block_type") or []
+    if not isinstance(layer_types, list):
+        raise InvalidInput("model.config.layer_types", f"{layer_types!r} isn't a list; mend it")
+    foreign = sorted(
+        {str(kind) for kind in layer_types if any(word in str(kind) for word in _FOREIGN_LAYERS)}
+    )
     if foreign:
         raise InvalidInput(
             "model.config.layer_types",

@@ -149,7 +149,9 @@ def _request_itls(row: Mapping[str, str], tokens: list[float]) -> Iterator[float
             yield (end - first) / (count - 1)
 
 
-def _level(text: str) -> Level:
+def _level(text: str | None) -> Level:
+    if text is None:
+        raise ValueError("the row is cut short")
     rate = float(text) if text.strip() else math.nan
     return level_of_rate(None if math.isnan(rate) or rate < 0 else rate)
 

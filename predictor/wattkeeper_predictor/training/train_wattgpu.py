@@ -12,6 +12,7 @@ import xgboost
 
 from wattkeeper_predictor.artifact import Artifact
 from wattkeeper_predictor.catalog import GpuCatalogue
+from wattkeeper_predictor.errors import InvalidInput
 from wattkeeper_predictor.levels import Level
 from wattkeeper_predictor.recipes.wattgpu.serve import CELLS_FILE, ITL_FILE, POWER_FILE
 from wattkeeper_predictor.recipes.wattgpu.trees import (
@@ -31,7 +32,11 @@ from .runs import Run
 
 
 def train_wattgpu(data: Dataset, progress: Progress = lambda _: None) -> Artifact:
-    """Fit, score by every protocol, calibrate. ``data`` must hold dense models only."""
+    """Fit, score by every protocol, calibrate. ``data`` must hold dense models only.
+
+    Raises ``InvalidInput`` if a load level is missing or nothing could be held out.
+    """
+    _check_breadth(data)
     progress(f"fitting on {len(data.runs)} runs of {len(data.models)} LLMs on {len(data.gpus)} GPUs")
     pair = fit_pair(cases_of(data), *targets(data.runs))
     scores = {protocol: evaluate_wattgpu(data, protocol, progress) for protocol in PROTOCOLS}
@@ -72,6 +77,17 @@ def train_wattgpu(data: Dataset, progress: Progress = lambda _: None) -> Artifac
             CELLS_FILE: _lines(cells),
         },
     )
+
+
+def _check_breadth(data: Dataset) -> None:
+    missing = [level.name.lower() for level in Level if all(run.level is not level for run in data.runs)]
+    if missing:
+        raise InvalidInput(
+            "runs", f"no run at level {', '.join(missing)}; add some, or correct lambda_qps"
+        )
+    for what, names in (("GPUs", {r.gpu for r in data.runs}), ("LLMs", {r.model for r in data.runs})):
+        if len(names) < 2:
+            raise InvalidInput("runs", f"at least two {what} are needed to hold one out; add runs of another")
 
 
 def _catalogue_name(label: str) -> str:
