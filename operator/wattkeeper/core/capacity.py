@@ -55,7 +55,8 @@ def eligible_nodes(pool: Pool, demand: Demand) -> Eligibility:
 
 
 def _selected(nodes: Iterable[GpuNode], pods: Demand | Reservation) -> list[GpuNode]:
-    return [node for node in nodes if matches(label_equals(pods.node_selector), node.labels)]
+    wanted = label_equals(pods.node_selector)
+    return [node for node in nodes if matches(wanted, node.labels)]
 
 
 def _takes(node: GpuNode, tolerations: Sequence[Toleration]) -> bool:
@@ -87,11 +88,22 @@ def room_for(pool: Pool, newcomer: Reservation, promises: Sequence[Reservation])
     """Whether the pool takes the newcomer's replicas beside all promises, wherever those get bound."""
     if newcomer.replicas <= 0:
         return Room.ENOUGH
+    promises = _by_shape(promises)
     if _certain(pool, newcomer, promises) >= newcomer.replicas and all(
         _keeps_its_promise(pool, promise, newcomer, promises) for promise in promises
     ):
         return Room.ENOUGH
     return Room.SETTLING if _best_fit_holds(pool, [*promises, newcomer]) else Room.FULL
+
+
+def _by_shape(promises: Iterable[Reservation]) -> list[Reservation]:
+    """Promises of one shape as one: what they may take together is the same, and there are few shapes."""
+    shapes: dict[tuple[int, object, object], Reservation] = {}
+    for each in promises:
+        key = (each.gpus_per_replica, each.tolerations, tuple(sorted(each.node_selector.items())))
+        known = shapes.get(key)
+        shapes[key] = each if known is None else replace(known, replicas=known.replicas + each.replicas)
+    return list(shapes.values())
 
 
 def _certain(pool: Pool, pods: Reservation, others: Iterable[Reservation]) -> int:

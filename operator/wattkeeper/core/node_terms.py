@@ -7,6 +7,7 @@ means, and takes out what written pools keep; single nodes with a problem are ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from wattkeeper.core.demand import LabelRequirement
 from wattkeeper.core.fleet import GpuNode
@@ -92,6 +93,7 @@ def pool_terms(
     return tuple((*term, not_these) for term in terms)
 
 
+@lru_cache(maxsize=4096)  # the same for as long as nobody writes a pool, and asked at every change of a node
 def _without(terms: LabelTerms, selector: tuple[LabelRequirement, ...]) -> LabelTerms:
     """Terms that match what `terms` match and `selector` doesn't: not (a and b) is (not a) or (not b)."""
     reduced: list[tuple[LabelRequirement, ...]] = []
