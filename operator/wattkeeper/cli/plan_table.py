@@ -29,7 +29,7 @@ def print_tables(outcomes: Iterable[tuple[Demand, PlacementDecision, bool]]) -> 
             console.print(_candidates(decision))
         left_out = decision.pools_considered - len(decision.table)
         if left_out > 0:
-            console.print(f"and {left_out} more pools, none of them closer")
+            console.print(f"and {left_out} more pools, none of them better")
 
 
 def _headline(demand: Demand, decision: PlacementDecision, placed: bool) -> Text:

@@ -150,6 +150,20 @@ def test_the_table_shows_where_and_why(planner: Planner) -> None:
     assert "SLAMissed: predicted mean inter-token latency 62 ms" in rows[2]
 
 
+def test_the_table_ends_and_counts_the_rest(planner: Planner) -> None:
+    many = [node(f"n{index:02}", **{"cloud.google.com/gke-nodepool": f"p{index:02}"}) for index in range(40)]
+    result = planner.run([llmd(), llmd("other")], many)
+    assert result.exit_code == 0
+    assert result.stdout.count("l4--p") > 64
+    assert result.stdout.count("and 8 more pools, none of them better") == 2
+
+
+def test_whoever_is_not_placed_stands_out(planner: Planner) -> None:
+    result = planner.run([llmd(sla="1ms")], SEED_FLEET)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("default/llama → not placed (NoFeasiblePool)")
+
+
 def test_yaml_says_what_json_says(planner: Planner) -> None:
     deployments = [llmd()]
     printed = yaml.safe_load(planner.run(deployments, SEED_FLEET, "-o", "yaml").stdout)

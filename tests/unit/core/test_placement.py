@@ -422,6 +422,12 @@ def test_replicas_without_room_are_counted() -> None:
     assert "may wait" not in decision.message
 
 
+def test_a_model_that_is_refused_now_is_said_and_nothing_is_moved() -> None:
+    refusal = Refusal(RefusalReason.INVALID_MODEL, "spec.model", "contradicts itself: mend it")
+    decision = reaffirm(demand(), FLEET, FakeForecaster({}, refuses_model=refusal), Assignment("l4", 1, 1))
+    assert (decision.chosen, decision.reason) == (None, "InvalidModel")
+
+
 def test_a_pool_that_is_gone_is_said_and_nothing_is_moved() -> None:
     decision = reaffirm(demand(), FLEET, MEASURED, Assignment("gone", 1, 1))
     assert (decision.chosen, decision.reason) == (None, "PoolGone")

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wattkeeper.api.errors import SpecErrors
 from wattkeeper.core.fleet import Taint
@@ -259,3 +262,39 @@ def test_the_older_of_two_overlapping_pools_keeps_the_node() -> None:
 def test_a_pool_that_cannot_be_read_says_every_error() -> None:
     with pytest.raises(SpecErrors, match=r"spec\.nodeSelector"):
         fleet_of([node()], pools=[gpu_node_pool("lab", {})])
+
+
+# ---- anything at all ----------------------------------------------------------------------------
+
+_WORDS = """
+    name labels taints key value effect conditions type status capacity allocatable nvidia.com/gpu
+    nvidia.com/gpu.product nvidia.com/gpu.count unschedulable nodeName containers initContainers resources limits
+    requests phase restartPolicy wattkeeper.dev/llmdeployment
+"""
+KEYS = st.sampled_from(_WORDS.split())
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.sampled_from(["n", "Ready", "True", "NVIDIA-L4", "8", "1e30", "", "٣", "-1"]),
+    st.dates(),
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+ANYTHING = st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind"]), JSON)
+
+
+@settings(deadline=None)
+@given(ANYTHING, ANYTHING)
+def test_whatever_stands_in_a_manifest_is_read_or_refused_by_field(a_node: Manifest, a_pod: Manifest) -> None:
+    with contextlib.suppress(ManifestError):
+        found = gpu_node(a_node, assume_ready=True)
+        assert found is None or 0 <= found.gpus_free <= 1024
+    with contextlib.suppress(ManifestError):
+        assert gpus_requested(a_pod) >= 0
+        assert all(count >= 0 for count in gpus_held([a_pod]).values())
+        assert all(count == 1 for count in bound_replicas([a_pod]).values())
