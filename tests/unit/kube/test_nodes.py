@@ -268,8 +268,8 @@ def test_a_pool_that_cannot_be_read_says_every_error() -> None:
 
 _WORDS = """
     name labels taints key value effect conditions type status capacity allocatable nvidia.com/gpu
-    nvidia.com/gpu.product nvidia.com/gpu.count unschedulable nodeName containers initContainers resources limits
-    requests phase restartPolicy wattkeeper.dev/llmdeployment
+    nvidia.com/gpu.product nvidia.com/gpu.count unschedulable nodeName containers initContainers resources
+    limits requests phase restartPolicy wattkeeper.dev/llmdeployment
 """
 KEYS = st.sampled_from(_WORDS.split())
 SCALARS = st.one_of(
