@@ -248,15 +248,11 @@ def _context(reader: Reader, family_name: str) -> int | None:
     if length is None or not isinstance(scaling, Mapping):
         return length
     kind = scaling.get("rope_type", scaling.get("type"))
-    factor = scaling.get("factor")
-    if (
-        kind not in ("linear", "dynamic", "yarn")
-        or not isinstance(factor, (int, float))
-        or "gemma3" in family_name
-    ):
+    if kind not in ("linear", "dynamic", "yarn") or "gemma3" in family_name:
         return length
-    original = scaling.get("original_max_position_embeddings") if kind == "yarn" else None
-    return int((original or length) * factor)
+    scaled = Reader(scaling, {})
+    original = scaled.optional("original_max_position_embeddings") if kind == "yarn" else None
+    return int((original or length) * scaled.factor("factor"))
 
 
 def _dtype(text: Mapping[str, Any]) -> str:

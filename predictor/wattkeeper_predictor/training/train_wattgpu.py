@@ -82,9 +82,7 @@ def train_wattgpu(data: Dataset, progress: Progress = lambda _: None) -> Artifac
 def _check_breadth(data: Dataset) -> None:
     missing = [level.name.lower() for level in Level if all(run.level is not level for run in data.runs)]
     if missing:
-        raise InvalidInput(
-            "runs", f"no run at level {', '.join(missing)}; add some, or correct lambda_qps"
-        )
+        raise InvalidInput("runs", f"no run at level {', '.join(missing)}; add some, or correct lambda_qps")
     for what, names in (("GPUs", {r.gpu for r in data.runs}), ("LLMs", {r.model for r in data.runs})):
         if len(names) < 2:
             raise InvalidInput("runs", f"at least two {what} are needed to hold one out; add runs of another")

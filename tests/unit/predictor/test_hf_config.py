@@ -177,6 +177,27 @@ def test_which_layers_slide(change: dict[str, Any], layers: int, window: int | N
 
 
 @pytest.mark.parametrize(
+    ("scaling", "tokens"),
+    [
+        ({"rope_type": "llama3", "factor": 8.0}, 131072),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),
+        ({"type": "linear", "factor": 2}, 262144),
+        (None, 131072),
+    ],
+)
+def test_rope_scaling_stretches_the_context_where_engines_do(scaling: Any, tokens: int) -> None:
+    assert model_from_config("m", {**LLAMA_CONFIG, "rope_scaling": scaling}).max_context_tokens == tokens
+
+
+@pytest.mark.parametrize("factor", [0, -4, math.nan, 1e30, "4", True])
+def test_an_absurd_rope_factor_is_named(factor: Any) -> None:
+    config = {**LLAMA_CONFIG, "rope_scaling": {"rope_type": "linear", "factor": factor}}
+    with pytest.raises(InvalidInput) as refused:
+        model_from_config("m", config)
+    assert refused.value.field == "model.config.factor"
+
+
+@pytest.mark.parametrize(
     ("quantization", "name"),
     [
         ({"quant_method": "awq", "bits": 4}, "awq"),

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from wattkeeper_predictor import InvalidInput, Predictor, Workload
 from wattkeeper_predictor.artifact import write_artifact
 from wattkeeper_predictor.catalog import GpuCatalogue, ModelCatalogue
+from wattkeeper_predictor.cli import app
 from wattkeeper_predictor.levels import Level
 from wattkeeper_predictor.training.dataset import Dataset, dense, load_dataset
 from wattkeeper_predictor.training.train_wattgpu import train_wattgpu
@@ -153,3 +155,24 @@ def test_equal_data_gives_equal_bytes_and_a_servable_recipe(data: Dataset, tmp_p
     assert answer.regime == "Measured"
     assert answer.power_watts == pytest.approx(165 * 0.7 * 1.02)
     assert answer.itl_seconds == pytest.approx(2.6 * 8.03 / 933.1 * 1.01, rel=1e-4)
+
+
+def test_the_command_trains_and_evaluates(files: dict[str, Path], tmp_path: Path) -> None:
+    options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
+    trained = CliRunner().invoke(app, ["train", *options, "--out", str(tmp_path / "out")])
+    assert trained.exit_code == 0
+    assert "skipped example/mixture: a mixture of experts" in trained.stderr
+    assert Predictor.load(tmp_path / "out").recipe == "wattgpu"
+
+    evaluated = CliRunner().invoke(app, ["evaluate", "--protocol", "logo", *options])
+    assert evaluated.exit_code == 0
+    assert "LS-TDP" in evaluated.stdout
+    assert "MdAPE" in evaluated.stdout
+
+
+def test_strict_refuses_broken_rows(files: dict[str, Path]) -> None:
+    with files["runs"].open("a") as file:
+        file.write("meta-llama/Llama-3.1-8B-Instruct,NVIDIA A30,0.33,15,200,97,nan,4,1,70\n")
+    assert "1 broken rows" in str(load_dataset(**files).broken)
+    with pytest.raises(InvalidInput, match="power_w"):
+        load_dataset(**files, strict=True)
