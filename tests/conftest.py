@@ -6,9 +6,17 @@ import importlib.util
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["tests.cluster.fixtures"] if importlib.util.find_spec("tests.cluster.fixtures") else []
+
+# A slow machine is not a failure: wall time is measured in benchmarks. CI draws the same examples every time.
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "ci", parent=hypothesis.settings.get_profile("default"), derandomize=True
+)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 NO_DATA = "needs the measured data: set WATTKEEPER_DATA to the folder that holds wattgpu/, gpus/, llms/ …"
 
