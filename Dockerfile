@@ -70,10 +70,13 @@ LABEL org.opencontainers.image.title="wattkeeper" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 COPY --from=dependencies /opt/wattkeeper /opt/wattkeeper
 COPY --from=product /opt/product /opt/wattkeeper
+# USER and HOME stand in for the entry in /etc/passwd that an assigned user id doesn't have.
 ENV PATH=/opt/wattkeeper/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1
-# A number, so that a cluster can check runAsNonRoot; it owns nothing and needs no home.
+    PYTHONDONTWRITEBYTECODE=1 \
+    USER=wattkeeper \
+    HOME=/tmp
+# A number, so that a cluster can check runAsNonRoot; it owns nothing.
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["wattkeeper"]

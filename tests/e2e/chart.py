@@ -31,6 +31,22 @@ def install(cluster: Cluster, *options: str, command: str = "install") -> str:
     return cluster.helm(command, "wattkeeper", CHART, f"--namespace={SYSTEM}", "--create-namespace", *given)
 
 
+def operator_container(cluster: Cluster) -> tuple[list[str], dict[str, str], str]:
+    """What the installed Deployment runs: its arguments, its environment, the name of its ServiceAccount."""
+    pod_spec = cluster.apps.read_namespaced_deployment(OPERATOR, SYSTEM).spec.template.spec
+    (container,) = pod_spec.containers
+    by_field = {
+        entry.name: entry.value_from.field_ref.field_path for entry in container.env if entry.value is None
+    }
+    assert by_field == {"WATTKEEPER_LEASE_NAMESPACE": "metadata.namespace"}
+    environment = {entry.name: entry.value for entry in container.env if entry.value is not None}
+    return (
+        container.args,
+        {**environment, "WATTKEEPER_LEASE_NAMESPACE": SYSTEM},
+        pod_spec.service_account_name,
+    )
+
+
 def as_operator(cluster: Cluster, folder: Path) -> Cluster:
     """The same cluster with the rights of the chart's ServiceAccount, and no others."""
     kubeconfig = cluster.service_account_kubeconfig(SYSTEM, OPERATOR, folder / "operator.kubeconfig")

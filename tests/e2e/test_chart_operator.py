@@ -25,7 +25,7 @@ from tests.cluster.fixtures import ClusterFactory
 from tests.cluster.nodes import mixed_fleet
 from tests.cluster.paths import REPOSITORY
 from tests.cluster.ports import reserve
-from tests.e2e.chart import OPERATOR, SYSTEM, install
+from tests.e2e.chart import OPERATOR, SYSTEM, install, operator_container
 
 pytestmark = pytest.mark.e2e
 
@@ -61,25 +61,16 @@ class Operator:
 @contextmanager
 def running_operator(cluster: Cluster, folder: Path) -> Iterator[Operator]:
     """What the installed Deployment says, run here: its arguments, its environment, its ServiceAccount."""
-    deployment = cluster.apps.read_namespaced_deployment(OPERATOR, SYSTEM)
-    container = deployment.spec.template.spec.containers[0]
-    account = deployment.spec.template.spec.service_account_name
-    environment = {entry.name: entry.value for entry in container.env if entry.value is not None}
-    by_field = {
-        entry.name: entry.value_from.field_ref.field_path for entry in container.env if entry.value is None
-    }
-    assert by_field == {"WATTKEEPER_LEASE_NAMESPACE": "metadata.namespace"}
-
+    arguments, environment, account = operator_container(cluster)
     (port,) = reserve(1)
     log = folder / "operator.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "wattkeeper", *container.args],
+            [sys.executable, "-m", "wattkeeper", *arguments],
             env={
                 **os.environ,
                 **environment,
                 "KUBECONFIG": str(cluster.service_account_kubeconfig(SYSTEM, account, folder / "kubeconfig")),
-                "WATTKEEPER_LEASE_NAMESPACE": SYSTEM,
                 "WATTKEEPER_LISTEN_HOST": "127.0.0.1",
                 "WATTKEEPER_LISTEN_PORT": str(port),
             },

@@ -6,15 +6,19 @@ none. It needs root and Debian's packages (``scripts/system-packages image``), a
 with the tests.
 """
 
+import json
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tests.cluster.locks import exclusive
 from tests.cluster.paths import cache_directory
@@ -56,13 +60,29 @@ class Engine:
     def answers(self) -> bool:
         return self.run("version", timeout_seconds=20, check=False).returncode == 0
 
-    def saved_bytes(self, image: str) -> tuple[int, int]:
-        """The image as ``docker save`` writes it: its bytes plain, and as gzip, as a registry holds it."""
+    def layers(self, image: str) -> list[tuple[int, int]]:
+        """Each layer, the base's first: its bytes plain, and compressed as a registry holds them."""
         with tempfile.TemporaryDirectory(prefix="wk-save-") as name:
             archive = Path(name) / "image.tar"
             self.run("save", f"--output={archive}", image)
-            packed = subprocess.run(["gzip", "-6", "--stdout", str(archive)], capture_output=True, check=True)
-            return archive.stat().st_size, len(packed.stdout)
+            with tarfile.open(archive) as saved:
+                (manifest,) = json.load(_member(saved, "manifest.json"))
+                return [_sizes(_member(saved, layer)) for layer in manifest["Layers"]]
+
+
+def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    """A file of a saved image; layers that are equal are stored once, as links."""
+    file = archive.extractfile(name)
+    assert file is not None, name
+    return file
+
+
+def _sizes(layer: IO[bytes]) -> tuple[int, int]:
+    plain, compressed, packer = 0, 0, zlib.compressobj(6)
+    while block := layer.read(1 << 20):
+        plain += len(block)
+        compressed += len(packer.compress(block))
+    return plain, compressed + len(packer.flush())
 
 
 @contextmanager
@@ -115,6 +135,7 @@ def _own_daemon() -> Iterator[Engine]:
             yield started
         finally:
             _end(daemon)
+            _unmount_below(folder)
 
 
 def _programs() -> tuple[str, str]:
@@ -154,3 +175,11 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         daemon.kill()
         daemon.wait()
+
+
+def _unmount_below(folder: Path) -> None:
+    """A container on the host's network leaves a mount of its name space behind, which keeps the folder."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in sorted(points, reverse=True):
+        if point.startswith(f"{folder}/"):
+            subprocess.run(["umount", point], check=True)

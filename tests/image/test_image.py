@@ -1,18 +1,27 @@
 """The image as it is shipped: built by the project's Dockerfile, run as the chart runs it."""
 
 import json
+import secrets
 import subprocess
 import sys
+import time
 import tomllib
+import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.fixtures import ClusterFactory
 from tests.cluster.paths import REPOSITORY
-from tests.image.conftest import Image
+from tests.cluster.ports import reserve
+from tests.e2e.chart import SYSTEM, install, operator_container
+from tests.image.conftest import HARDENED, Image
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(900)]
 
+# Libraries that only plots and comparisons on a developer's machine need, imported where they are used.
+OPTIONAL = {"matplotlib", "sklearn"}
 MAX_COMPRESSED_BYTES = 200e6
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
@@ -41,17 +50,60 @@ def test_plans_as_it_does_outside(image: Image) -> None:
     assert pools == {"summarizer": "l4", "chat": "a30", "agent": "h100-nvl"}
 
 
+def test_the_operator_leads_from_the_image_and_ends_when_told(
+    image: Image, cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    """The chart's container by hand: its command, environment and ServiceAccount, hardened as in the pod."""
+    cluster = cluster_factory()
+    install(cluster)
+    arguments, environment, account = operator_container(cluster)
+    kubeconfig = cluster.service_account_kubeconfig(SYSTEM, account, tmp_path / "kubeconfig")
+    kubeconfig.chmod(0o644)  # the image's user isn't this one
+    (port,) = reserve(1)
+    environment |= {"KUBECONFIG": "/kubeconfig", "WATTKEEPER_LISTEN_PORT": str(port)}
+    hardened = [option for option in HARDENED if not option.startswith("--network")]
+    options = [f"--env={name}={value}" for name, value in environment.items()]
+    options += ["--network=host", f"--volume={kubeconfig}:/kubeconfig:ro"]
+    name = f"wattkeeper-{secrets.token_hex(4)}"
+    began = time.monotonic()
+    image.engine.run("run", "--detach", f"--name={name}", *hardened, *options, image.tag, *arguments)
+    try:
+
+        def leads() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                    return b"wattkeeper_leader 1.0" in answer.read()
+            except OSError:
+                return False
+
+        def log() -> str:
+            result = image.engine.run("logs", name)
+            return f"the operator leads; it said:\n{result.stdout}{result.stderr}"
+
+        cluster.wait(log, leads)
+        print(f"\nthe operator leads {time.monotonic() - began:.1f} s after its container was started")
+        image.engine.run("stop", "--time=30", name)
+        state = json.loads(image.engine.run("inspect", "--format={{json .State}}", name).stdout)
+        assert (state["ExitCode"], state["OOMKilled"]) == (0, False), log()
+    finally:
+        image.engine.run("rm", "--force", name)
+
+
 def test_every_module_imports_and_none_of_them_writes(image: Image) -> None:
     """Nothing that the product imports was trimmed away, and a read-only root is enough to import it."""
     program = (
         "import importlib, json, pkgutil, sys, wattkeeper, wattkeeper_predictor\n"
         "names = [m.name for p in (wattkeeper, wattkeeper_predictor)"
         " for m in pkgutil.walk_packages(p.__path__, p.__name__ + '.') if not m.name.endswith('__main__')]\n"
-        "for name in names: importlib.import_module(name)\n"
-        "print(json.dumps(names))"
+        "missing = {}\n"
+        "for name in names:\n"
+        "    try: importlib.import_module(name)\n"
+        "    except ModuleNotFoundError as error: missing[name] = error.name\n"
+        "print(json.dumps([names, missing]))"
     )
-    names = json.loads(python(image, program).splitlines()[-1])
+    names, missing = json.loads(python(image, program).splitlines()[-1])
     assert {"wattkeeper.core.fleet", "wattkeeper_predictor.memory"} <= set(names)
+    assert {name: library for name, library in missing.items() if library not in OPTIONAL} == {}
 
 
 def test_the_predictor_artifacts_are_inside(image: Image) -> None:
@@ -117,12 +169,13 @@ def test_holds_neither_installer_nor_secrets(image: Image) -> None:
 
 
 def test_size(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
-    plain, compressed = image.engine.saved_bytes(image.tag)
-    base_plain, base_compressed = image.engine.saved_bytes(image.base)
+    layers = image.engine.layers(image.tag)
+    compressed = sum(size for _, size in layers)
     with capsys.disabled():
+        parts = " + ".join(f"{plain / 1e6:.0f} ({size / 1e6:.1f})" for plain, size in layers)
         print(
-            f"\nimage: {plain / 1e6:.0f} MB, {compressed / 1e6:.0f} MB compressed; of these the base "
-            f"{base_plain / 1e6:.0f} and {base_compressed / 1e6:.0f} MB; built in {image.build_seconds:.0f} s"
+            f"\nimage: {compressed / 1e6:.0f} MB compressed; its layers, the base first, in MB (compressed): "
+            f"{parts}; built in {image.build_seconds:.0f} s"
         )
     assert compressed < MAX_COMPRESSED_BYTES
 
