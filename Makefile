@@ -68,6 +68,8 @@ lint: venv ## ruff, mypy --strict, import contracts
 verify: venv ## Fail when a generated file is stale
 	@echo "==> generated files"
 	@$(BIN)/python -m wattkeeper.api.generate --check
+	@$(BIN)/wattkeeper-predictor model-card | diff -u docs/model-card.md - \
+	  || { echo "docs/model-card.md is stale: run .venv/bin/wattkeeper-predictor model-card --out docs/model-card.md"; exit 1; }
 
 .PHONY: generate
 generate: venv ## Make the generated files anew (CRDs, also the chart's copy)
@@ -107,6 +109,12 @@ train: venv ## Train the shipped predictor artifacts anew (DATA=folder of the me
 	@$(BIN)/wattkeeper-predictor train --recipe wattgpu --runs "$(DATA)/wattgpu/watt_counts_runs.csv" \
 	  --models "$(DATA)/wattgpu/model_features.csv" --gpus "$(DATA)/wattgpu/gpu_features.csv" \
 	  --out predictor/wattkeeper_predictor/artifacts/wattgpu
+	@$(BIN)/wattkeeper-predictor model-card --out docs/model-card.md
+
+.PHONY: catalogue
+catalogue: venv ## Build the catalogues of GPUs and models anew (DATA=folder of the measured data)
+	@test -n "$(DATA)" || { echo "say where the data is: make catalogue DATA=FOLDER"; exit 2; }
+	@$(BIN)/wattkeeper-predictor catalogue build --data "$(DATA)"
 
 .PHONY: lock
 lock: ## Resolve and lock the dependencies with hashes (needs uv)
