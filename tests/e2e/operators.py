@@ -125,7 +125,7 @@ class Models:
         self.cluster = cluster
         self.namespace = namespace
 
-    def create(self, name: str, sla: str = "70ms", **spec: Any) -> dict[str, Any]:
+    def create(self, name: str, sla: str | dict[str, Any] = "70ms", **spec: Any) -> dict[str, Any]:
         """Create one; keyword arguments are merged into its spec."""
         body = manifest(name, sla, **spec)
         return dict(
@@ -201,12 +201,12 @@ class Models:
         return [event for event in listing.items if event.involved_object.name == name]
 
 
-def manifest(name: str, sla: str = "70ms", **spec: Any) -> dict[str, Any]:
+def manifest(name: str, sla: str | dict[str, Any] = "70ms", **spec: Any) -> dict[str, Any]:
     """An LLMDeployment of Llama 3.1 8B at the paper's high load."""
     basis: dict[str, Any] = {
         "model": {"id": LLAMA},
         "workload": {"requestsPerSecond": "330m", "promptTokens": 256, "outputTokens": 256},
-        "sla": {"interTokenLatency": sla},
+        "sla": {"interTokenLatency": sla} if isinstance(sla, str) else sla,
     }
     return {
         "apiVersion": "/".join(_API),

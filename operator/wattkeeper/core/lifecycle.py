@@ -22,7 +22,8 @@ class ChildFacts:
     paused: bool = False
     observed: bool = True  # the Deployment controller has seen this generation
     failure: str = ""
-    foreign_writer: str = ""  # who else owns spec.replicas
+    replicas_ours: bool = True  # the operator owns spec.replicas
+    foreign_writer: str = ""  # who else owns it; empty: nobody
 
     @property
     def rolling(self) -> bool:
@@ -70,13 +71,15 @@ def settled(decision: PlacementDecision, waited_seconds: float, limit_seconds: f
     return replace(decision, deferred=False, settling=None, reason=reason, message=decision.message + waited)
 
 
-def foreign_replicas_writer(managed_fields: Iterable[Mapping[str, Any]], own_manager: str) -> str:
-    """Who besides the operator owns spec.replicas by the object's managed fields; empty: nobody."""
-    for entry in managed_fields:
-        spec = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if "f:replicas" in spec and entry.get("manager") != own_manager:
-            return str(entry.get("manager") or "unknown")
-    return ""
+def replicas_writers(managed_fields: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The field managers that own spec.replicas by the object's managed fields."""
+    return frozenset(
+        str(entry.get("manager") or "unknown")
+        for entry in managed_fields
+        if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        # What the API server calls a field's past before anybody applied it.
+        and entry.get("manager") != "before-first-apply"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,26 @@ def trouble_of(facts: ChildFacts, pod_troubles: Iterable[str]) -> str | None:
     return next((trouble for trouble in sorted(pod_troubles) if trouble), None)
 
 
-def surge(*, rolling: bool, template_changes: bool, has_surge: bool, spare_gpus: int, gpus: int) -> bool:
-    """Whether a rollout may start the new pod before the old one ends: only where GPUs are free for it.
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What decides whether a rollout may start a new pod before an old one ends."""
 
-    Between rollouts the setting stays as it is: it matters then to nobody.
+    begins: bool  # the template is about to change
+    rolling: bool  # pods of an older template are still to be replaced
+    has_surge: bool  # what the Deployment says now
+    free_gpus: int  # of the pool, without those promised to others
+    unbound_pods: int  # pods of this model that wait for a node
+    gpus_per_replica: int
+
+
+def surge(rollout: Rollout) -> bool:
+    """Whether the new pod may come first: only where a GPU is free for it.
+
+    Decided when a rollout begins. Later only taken back, when the new pod waits for a GPU that has gone
+    meanwhile; to take it back from a pod that has its GPU would end the old one before the new one answers.
     """
-    if not rolling and not template_changes:
-        return has_surge
-    return spare_gpus >= gpus
+    gpus = rollout.gpus_per_replica
+    if rollout.begins:
+        return rollout.free_gpus >= (rollout.unbound_pods + 1) * gpus
+    stuck = rollout.rolling and rollout.unbound_pods > 0 and rollout.free_gpus < gpus
+    return rollout.has_surge and not stuck

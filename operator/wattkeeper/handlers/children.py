@@ -23,7 +23,7 @@ from wattkeeper.kube.manifests.record import Placed, digest
 from wattkeeper.kube.manifests.service import service
 from wattkeeper.kube.resources import DEPLOYMENTS, SERVICES
 from wattkeeper.kube.snapshot import Snapshot
-from wattkeeper.kube.trim import ChildRecord, Key, child_value, service_value
+from wattkeeper.kube.trim import ChildRecord, Key, ServiceRecord, child_value, service_value
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,6 @@ class Outcome:
 
     child: ChildRecord
     repaired: tuple[str, ...] = ()
-    rescaled: bool = False  # the replicas were somebody else's doing and are ours again
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +106,15 @@ class Children:
 
         Raises ApiError, SpecErrors, NameTakenError, PoolGoneError.
         """
-        child = self.of(reading) or await self._existing(reading)
+        seen = self.of(reading)
+        child = seen or await self._existing(reading)
         placed = self._placed(reading, placement, child)
         manifests = self._render(reading, placed, surge=self._surge(reading, placed, child))
         if child is None:
             return await self._create(reading, manifests)
-        return await self._update(reading, manifests, child)
+        # What no watch shows any more has lost its labels or its owner.
+        intact = seen is not None and seen.placed == placed
+        return await self._update(reading, manifests, child, intact=intact)
 
     async def _create(self, reading: Reading, manifests: list[dict[str, Any]]) -> Outcome:
         await self._judge(reading, manifests, with_pods=True)
@@ -120,35 +122,31 @@ class Children:
         served = await self._executor.apply(manifests[1])
         return Outcome(self._remember(reading, manifests, made, served))
 
-    async def _update(self, reading: Reading, manifests: list[dict[str, Any]], child: ChildRecord) -> Outcome:
-        demand, repaired = reading.parsed.demand, []
+    async def _update(
+        self, reading: Reading, manifests: list[dict[str, Any]], child: ChildRecord, *, intact: bool
+    ) -> Outcome:
+        demand = reading.parsed.demand
         key = Key(demand.namespace, demand.name)
-        rescaled = False
-        if child.facts.wanted != demand.replicas:
+        rescaled = child.facts.wanted != demand.replicas
+        if rescaled or not child.facts.replicas_ours:
             await self._executor.scale(key, demand.replicas)
-            rescaled = bool(child.facts.foreign_writer)
-        applied, known_service = self._applied.get(demand.uid), self._snapshot.services.get(key)
+        applied, serving = self._applied.get(demand.uid), self._snapshot.services.get(key)
         ours = applied is not None and applied.digest == digest(manifests)
-        if (
-            applied is not None
-            and ours
-            and applied.deployment == (child.uid, child.facts.generation)
-            and known_service is not None
-            and applied.service == (known_service.uid, known_service.version)
-        ):
-            return Outcome(child, rescaled=rescaled)
+        if intact and ours and _unchanged(applied, child, serving):
+            return Outcome(child)
         if not ours:
             await self._judge(reading, manifests, with_pods=False)
         made = await self._executor.apply(manifests[0])
         served = await self._executor.apply(manifests[1])
         after = self._remember(reading, manifests, made, served)
-        if ours and applied is not None:
+        repaired = []
+        if ours:
             # The answer differs from what was there only where something had to be put right.
-            if after.facts.generation > child.facts.generation:
+            if not intact or after.facts.generation > child.facts.generation + rescaled:
                 repaired.append("Deployment")
-            if known_service is None or service_value(served).version != known_service.version:
+            if serving is None or service_value(served).version != serving.version:
                 repaired.append("Service")
-        return Outcome(after, tuple(repaired), rescaled)
+        return Outcome(after, tuple(repaired))
 
     def _remember(
         self, reading: Reading, manifests: list[dict[str, Any]], made: dict[str, Any], served: dict[str, Any]
@@ -208,18 +206,32 @@ class Children:
     def _surge(self, reading: Reading, placed: Placed, child: ChildRecord | None) -> bool:
         if child is None:
             return False
+        demand, free = reading.parsed.demand, 0
         pool = self._snapshot.pool(placed.pool)
-        spare = 0
         if pool is not None:
-            promises = promises_to_others(self._snapshot.fleet(), pool, reading.parsed.demand.uid)
-            spare = gpus_unpromised(pool.nodes, promises)
+            promises = promises_to_others(self._snapshot.fleet(), pool, demand.uid)
+            free = gpus_unpromised(pool.nodes, promises)
+        pods = self._snapshot.pods_of(Key(demand.namespace, demand.name))
         return lifecycle.surge(
-            rolling=child.facts.rolling,
-            template_changes=child.placed != placed,
-            has_surge=child.surge,
-            spare_gpus=spare,
-            gpus=placed.gpus_per_replica,
+            lifecycle.Rollout(
+                begins=child.placed != placed,
+                rolling=child.facts.rolling,
+                has_surge=child.surge,
+                free_gpus=free,
+                unbound_pods=sum(not pod.node for pod in pods),
+                gpus_per_replica=placed.gpus_per_replica,
+            )
         )
+
+
+def _unchanged(applied: _Applied | None, child: ChildRecord, serving: ServiceRecord | None) -> bool:
+    """Whether both children are as they were last applied."""
+    if applied is None or serving is None:
+        return False
+    return applied.deployment == (child.uid, child.facts.generation) and applied.service == (
+        serving.uid,
+        serving.version,
+    )
 
 
 def _adoptable(existing: Object, uid: str) -> bool:

@@ -18,7 +18,7 @@ from wattkeeper.api.status import (
     serving_status,
 )
 from wattkeeper.core import lifecycle
-from wattkeeper.core.lifecycle import Course, ReplicasConflict
+from wattkeeper.core.lifecycle import ChildFacts, Course, ReplicasConflict
 from wattkeeper.handlers.children import NameTakenError, Outcome, PoolGoneError, refusal_reason
 from wattkeeper.handlers.reading import Reading, understand
 from wattkeeper.handlers.tools import Tools
@@ -61,6 +61,7 @@ class Reconciler:
         self._settled: dict[Key, Any] = {}
         self._conflicts: dict[Key, ReplicasConflict] = {}
         self._rescaled_at: dict[Key, float] = {}
+        self._passing: set[Key] = set()  # what was said of them holds for a while only
 
     async def work(self) -> None:
         """Take keys, one after the other, for as long as the leader leads."""
@@ -92,6 +93,10 @@ class Reconciler:
         self._settled.pop(key, None)
         self._queue.add(key)
 
+    def _recheck_after(self, key: Key, seconds: float) -> None:
+        self._passing.add(key)
+        self._queue.add_after(key, seconds)
+
     async def reconcile(self, key: Key) -> None:
         """Bring one LLMDeployment a step further. Raises ApiError and PoolGoneError to be called again."""
         claim = self._snapshot.claim(key)
@@ -100,6 +105,7 @@ class Reconciler:
         inputs = self._inputs(claim)
         if self._settled.get(key) == inputs:
             return None
+        self._passing.discard(key)
         resource = await self._executor.read(key)
         if resource is None or resource["metadata"]["uid"] != claim.uid:
             self._snapshot.claims.forget(claim.uid)
@@ -108,7 +114,7 @@ class Reconciler:
         if "deletionTimestamp" in resource["metadata"]:
             return None
         await self._carry_out(key, claim, resource)
-        if self._inputs(claim) == inputs:
+        if self._inputs(claim) == inputs and key not in self._passing:
             self._settled[key] = inputs
         return None
 
@@ -139,10 +145,13 @@ class Reconciler:
 
     async def _bring_about(self, key: Key, reading: Reading, placement: RecordedPlacement) -> Outcome:
         child, wanted = self._children.of(reading), reading.parsed.spec.replicas
+        if child is not None:
+            # Our own write takes the field back, and the other writer out of sight: it is noted before.
+            self._note_writers(key, child.facts)
         if child is not None and child.facts.foreign_writer and child.facts.wanted != wanted:
             wait = _RESCALE_SECONDS - (self._clock() - self._rescaled_at.get(key, float("-inf")))
             if wait > 0:
-                self._queue.add_after(key, wait)
+                self._recheck_after(key, wait)
                 return Outcome(child)
             self._rescaled_at[key] = self._clock()
         return await self._children.bring_about(reading, placement)
@@ -162,7 +171,7 @@ class Reconciler:
         )
         stamp, previous = self._reporter.stamp(resource), resource.get("status") or {}
         news = [Condition(cond.ACCEPTED, "True", "Valid", "the spec is understood")]
-        conflict = await self._conflict(key, reading, outcome)
+        conflict = await self._conflict(key, reading)
         status = serving_status(serving, reading.parsed.spec, stamp, previous)
         status = conditioned_status([*news, *([conflict] if conflict else [])], stamp, status)
         await self._reporter.write(resource, status)
@@ -176,22 +185,27 @@ class Reconciler:
         if trouble is not None:
             await self._reporter.event(resource, "Warning", "Failed", "Serve", trouble)
 
-    async def _conflict(self, key: Key, reading: Reading, outcome: Outcome) -> Condition | None:
-        """The ReplicasConflict condition, None where there never was one."""
-        child = self._snapshot.children.get(key) or outcome.child
-        known = self._conflicts.get(key)
-        conflict = lifecycle.replicas_conflict(child.facts, known, self._clock(), self._conflict_hold_seconds)
+    def _note_writers(self, key: Key, facts: ChildFacts) -> None:
+        conflict = lifecycle.replicas_conflict(
+            facts, self._conflicts.get(key), self._clock(), self._conflict_hold_seconds
+        )
         if conflict is None:
             self._conflicts.pop(key, None)
+        else:
+            self._conflicts[key] = conflict
+
+    async def _conflict(self, key: Key, reading: Reading) -> Condition | None:
+        """The ReplicasConflict condition, None where there never was one."""
+        conflict = self._conflicts.get(key)
+        if conflict is None:
             conditions = (reading.resource.get("status") or {}).get("conditions") or []
             if find_condition(conditions, cond.REPLICAS_CONFLICT) is None:
                 return None
             return Condition(
                 cond.REPLICAS_CONFLICT, "False", "OneWriter", "only the operator writes the child's replicas"
             )
-        self._conflicts[key] = conflict
         remaining = self._conflict_hold_seconds - (self._clock() - conflict.seen_at_seconds)
-        self._queue.add_after(key, max(1.0, remaining + 0.1))
+        self._recheck_after(key, max(1.0, remaining + 0.1))
         message = (
             f"{conflict.writer} writes spec.replicas of the Deployment {key.name} too; it is set back to "
             f"{reading.parsed.spec.replicas}. Scale the LLMDeployment instead, by kubectl scale llmd "
@@ -223,3 +237,4 @@ class Reconciler:
         self._settled.pop(key, None)
         self._conflicts.pop(key, None)
         self._rescaled_at.pop(key, None)
+        self._passing.discard(key)

@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 Object = dict[str, Any]
 
 APPLY = "application/apply-patch+yaml"
-MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
 _TRIES = 3

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wattkeeper.api import names
-from wattkeeper.kube.client import APPLY, JSON, MERGE, Client, Object, Request
+from wattkeeper.kube.client import APPLY, JSON, Client, Object, Request
 from wattkeeper.kube.errors import DeniedError, NotFoundError
 from wattkeeper.kube.manifests.deployment import paused, pod_of
 from wattkeeper.kube.resources import (
@@ -106,11 +106,18 @@ class Executor:
         return await self.apply(manifest)
 
     async def scale(self, key: Key, replicas: int) -> None:
-        """Write the replicas of a child Deployment."""
+        """Apply the replicas of a child Deployment: who owns them can be told from then on.
+
+        A plain update of /scale leaves no trace of its writer where nobody owned the field before.
+        """
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "spec": {"replicas": replicas},
+        }
         path = DEPLOYMENTS.path(key.namespace, key.name, "scale")
-        query = {"fieldManager": names.FIELD_MANAGER}
-        body = {"spec": {"replicas": replicas}}
-        await self._client.send(Request("PATCH", path, DEPLOYMENTS.kind, query, body, MERGE))
+        await self._client.send(Request("PATCH", path, DEPLOYMENTS.kind, _APPLY, body, APPLY))
 
     async def _apply(self, manifest: dict[str, Any], *, dry: bool) -> Object:
         resource, metadata = resource_of(manifest), manifest["metadata"]

@@ -16,7 +16,7 @@ from wattkeeper.api.pod_template import node_selector_of, template_errors, toler
 from wattkeeper.api.status import recorded_placement
 from wattkeeper.core.demand import Toleration
 from wattkeeper.core.fleet import GpuNode
-from wattkeeper.core.lifecycle import ChildFacts, foreign_replicas_writer
+from wattkeeper.core.lifecycle import ChildFacts, replicas_writers
 from wattkeeper.kube.manifests.record import ANNOTATION, Placed
 from wattkeeper.kube.nodes import ManifestError, gpu_node, gpus_requested
 
@@ -184,6 +184,7 @@ def child_value(deployment: Object) -> ChildRecord:
     replicas = int(spec.get("replicas", 1))
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     conditions = status.get("conditions") or []
+    writers = replicas_writers(metadata.get("managedFields") or ())
     facts = ChildFacts(
         generation=metadata.get("generation", 0),
         wanted=replicas,
@@ -193,7 +194,8 @@ def child_value(deployment: Object) -> ChildRecord:
         paused=bool(spec.get("paused")),
         observed=int(status.get("observedGeneration") or 0) >= metadata.get("generation", 0),
         failure=_deployment_failure(conditions),
-        foreign_writer=foreign_replicas_writer(metadata.get("managedFields") or (), names.FIELD_MANAGER),
+        replicas_ours=names.FIELD_MANAGER in writers,
+        foreign_writer=", ".join(sorted(writers - {names.FIELD_MANAGER})),
     )
     annotation = (metadata.get("annotations") or {}).get(ANNOTATION)
     return ChildRecord(
