@@ -121,6 +121,8 @@ lock: ## Resolve and lock the dependencies with hashes (needs uv)
 	@uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -q --python-version 3.11 -o requirements.lock
 	@uv pip compile pyproject.toml --group dev -c requirements.lock --generate-hashes --no-emit-index-url --no-header -q \
 	  --python-version 3.11 -o requirements-dev.lock
+	@echo hatchling==1.28.0 | uv pip compile - -c requirements-dev.lock --generate-hashes --no-emit-index-url --no-header -q \
+	  --python-version 3.11 -o requirements-build.lock
 
 .PHONY: format
 format: venv ## Format and fix what ruff can
