@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,14 @@ class Operator:
         self.log_path = folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, environment: Mapping[str, str] | None = None, *, leading: bool = True) -> "Operator":
-        """Start the process; returns when it leads and knows the cluster (or merely answers)."""
+    def start(
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        leading: bool = True,
+        until: Callable[[], bool] | None = None,
+    ) -> "Operator":
+        """Start the process; returns when it leads and knows the cluster, or merely answers, or `until`."""
         command = [sys.executable, "-m", "wattkeeper", "operator", "run"]
         command += ["--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace]
         own = {"WATTKEEPER_LEASE_NAMESPACE": self.namespace, "WATTKEEPER_IDENTITY": self.name}
@@ -57,7 +63,7 @@ class Operator:
             self.process = subprocess.Popen(
                 command, env={**os.environ, **FAST, **own, **(environment or {})}, stdout=log, stderr=log
             )
-        wanted = self.leads if leading else self.answers
+        wanted = until or (self.leads if leading else self.answers)
         self.cluster.wait(lambda: f"{self.name} is up; it said:\n{self.tail()}", wanted)
         return self
 

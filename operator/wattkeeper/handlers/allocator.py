@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from wattkeeper.api import conditions as cond
-from wattkeeper.api.conditions import find_condition
+from wattkeeper.api.conditions import condition_status, find_condition
 from wattkeeper.api.errors import SpecErrors
 from wattkeeper.api.status import (
     RecordedPlacement,
@@ -248,7 +248,9 @@ class Allocator:
         child = self._children.of(reading)
         made_for = child.placed.fingerprint if child is not None and child.placed is not None else None
         known = self._reviewed.get(demand.uid, made_for)
-        answered = status.get("observedGeneration") == reading.parsed.generation
+        # Placed is False of one whose placement was recorded by half: it is looked at again.
+        recorded = condition_status(status.get("conditions") or (), cond.PLACED) == "True"
+        answered = recorded and status.get("observedGeneration") == reading.parsed.generation
         bound = self._snapshot.bound(Key(demand.namespace, demand.name))
         return Standing(
             placed=placement is not None,
