@@ -26,10 +26,10 @@ _GIB = 1024**3
 # What the engine holds outside weights and activations: CUDA context, kernels, workspaces; and the
 # loss to padding and the allocator's rounding. Both fitted on the offline runs of Watt Counts, where the
 # sequences that ran at once tell the memory that was left.
-_CONTEXT_BYTES = 600_000_000
-_WEIGHT_OVERHEAD = 0.02
+CONTEXT_BYTES = 600_000_000
+WEIGHT_OVERHEAD = 0.02
 # The sampler holds logits of every sequence in 16 bits and once more in 32.
-_LOGIT_BYTES = 6
+LOGIT_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,15 @@ class EngineDefaults:
     sequences: int
 
 
+LARGE_GPU_DEFAULTS = EngineDefaults(8192, 1024)
+SMALL_GPU_DEFAULTS = EngineDefaults(2048, 256)
+
+
 def engine_defaults(gpu: GpuSpec) -> EngineDefaults:
     """vLLM's defaults on this GPU (``EngineArgs.get_batch_defaults``)."""
     # The driver reports a little less than the nominal size; what vLLM compares is the driver's figure.
     large = gpu.memory_bytes >= 70 * _GIB and "a100" not in gpu.name.lower()
-    return EngineDefaults(8192, 1024) if large else EngineDefaults(2048, 256)
+    return LARGE_GPU_DEFAULTS if large else SMALL_GPU_DEFAULTS
 
 
 def memory_fit(model: ModelSpec, gpu: GpuSpec, serving: ServingConfig, workload: Workload) -> MemoryFit:
@@ -128,8 +132,8 @@ def _engine_bytes(model: ModelSpec, weights: int, parallel: int, sequences: int,
     # Widest point of a layer: the gate's and up projections' outputs beside their product, and the residual.
     wide = (3 if model.gated_mlp else 2) * model.intermediate_size / parallel + 3 * model.hidden_size
     forward = batched_tokens * wide * 2
-    logits = sequences * model.vocab_size * _LOGIT_BYTES
-    return math.ceil(_CONTEXT_BYTES + _WEIGHT_OVERHEAD * weights + max(forward, logits))
+    logits = sequences * model.vocab_size * LOGIT_BYTES
+    return math.ceil(CONTEXT_BYTES + WEIGHT_OVERHEAD * weights + max(forward, logits))
 
 
 def _longest_context(model: ModelSpec, available: int, parallel: int) -> int:

@@ -240,10 +240,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingConfig:
-    """How the engine is run. ``quantization`` 'none' means the checkpoint as published."""
+    """How the engine is run. ``quantization`` 'none' means the checkpoint as published.
+
+    ``expert_parallel``: each GPU keeps whole experts of a mixture instead of a slice of every one.
+    """
 
     quantization: str = "none"
     tensor_parallel_size: int = 1
+    expert_parallel: bool = False
     max_sequences: int | None = None
     gpu_memory_utilization: float = 0.9
 

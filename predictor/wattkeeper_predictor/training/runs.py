@@ -47,7 +47,12 @@ _NAMED_BROKEN_ROWS = 5
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured run. Token counts are means a request; power is the board's mean."""
+    """One measured run. Token counts are means a request; power is the board's mean.
+
+    ``requests`` is how many the run had, ``requests_per_second`` the rate it was meant to have and
+    ``duty`` the mean number of requests in the system that it came to have (Server; NaN where the file
+    doesn't tell). ``with_first_token`` says that the ITL counts the wait for the first token.
+    """
 
     model: str
     gpu: str
@@ -56,6 +61,10 @@ class Run:
     output_tokens: float
     power_watts: float
     itl_seconds: float
+    requests: float = math.nan
+    requests_per_second: float = math.nan
+    duty: float = math.nan
+    with_first_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,11 @@ def _summary_run(row: Mapping[str, str]) -> Run:
         output_tokens=tokens,
         power_watts=_positive(row, "power_w"),
         itl_seconds=itl,
+        requests=_positive(row, "requests") if row.get("requests") else math.nan,
+        requests_per_second=math.nan if offline else float(row["lambda_qps"]),
+        # Requests finished a second, times how long each stayed.
+        duty=math.nan if offline else _positive(row, "tokens_per_s") / tokens * _positive(row, "e2e_s"),
+        with_first_token=not offline,
     )
 
 
@@ -129,7 +143,9 @@ def _upstream_run(row: Mapping[str, str]) -> Run:
         itl = _positive(row, "measurement_duration") / _positive(row, "generation_tokens_total")
     else:
         itl = _mean(_request_itls(row, tokens))
+    offline = level is Level.OFFLINE
     prompts = _numbers(row, "request_prompt_tokens") if row.get("request_prompt_tokens") else [math.nan]
+    stays = [] if offline else _numbers(row, "e2e_request_latency_seconds_events")
     return Run(
         model=_name(row, "model"),
         gpu=_name(row, "gpu_type"),
@@ -138,6 +154,9 @@ def _upstream_run(row: Mapping[str, str]) -> Run:
         output_tokens=_mean(tokens),
         power_watts=_positive(row, "gpu_0_power_draw_watts_mean"),
         itl_seconds=itl,
+        requests=float(len(tokens)),
+        requests_per_second=math.nan if offline else float(row["lambda_qps"]),
+        duty=math.nan if offline else sum(stays) / _positive(row, "measurement_duration"),
     )
 
 
