@@ -45,17 +45,18 @@ def _merge_maps(base: Mapping[str, Any], over: Mapping[str, Any], path: str) -> 
         if value is None:
             merged.pop(key, None)
         elif key in _FREE_MAPS and isinstance(value, Mapping):
-            merged[key] = {**(base.get(key) or {}), **value}
+            free = {**(base.get(key) or {}), **value}
+            merged[key] = {name: each for name, each in free.items() if each is not None}
         else:
             merged[key] = _merged(key, base.get(key), value, where)
     return merged
 
 
 def _merged(key: str, base: Any, value: Any, path: str) -> Any:
-    if isinstance(base, Mapping):
-        if not isinstance(value, Mapping):
-            raise _wrong(path, "a map", value)
-        return _merge_maps(base, value, path)
+    if isinstance(base, Mapping) and not isinstance(value, Mapping):
+        raise _wrong(path, "a map", value)
+    if isinstance(value, Mapping) and (base is None or isinstance(base, Mapping)):
+        return _merge_maps(base or {}, value, path)
     if key in _JOINED and isinstance(value, list):
         return [*(base or []), *(each for each in value if each not in (base or []))]
     if isinstance(value, list) and key in _MERGE_KEYS:

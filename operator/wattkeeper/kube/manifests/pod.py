@@ -72,7 +72,7 @@ def _rendered(
         },
         "spec": {
             "containers": [_container(spec, placed, propagation_seconds)],
-            "volumes": _volumes(server, placed),
+            **_unless_empty(volumes=_volumes(server, placed)),
             "affinity": {"nodeAffinity": _node_affinity(placed)},
             "tolerations": [{"key": GPU_RESOURCE, "operator": "Exists"}],
             "terminationGracePeriodSeconds": math.ceil(propagation_seconds + longest_request) + _STOP_SECONDS,
@@ -90,13 +90,16 @@ def _container(spec: LLMDeploymentSpec, placed: Placed, propagation_seconds: flo
         "name": SERVER_CONTAINER,
         "image": server.image,
         "args": engine.arguments(spec, placed.gpus_per_replica, placed.max_context_tokens),
-        "env": _environment(server),
+        **_unless_empty(env=_environment(server), volumeMounts=_mounts(server, placed)),
         "ports": [{"name": "http", "containerPort": server.port, "protocol": "TCP"}],
         "resources": {"limits": {GPU_RESOURCE: str(placed.gpus_per_replica)}},
-        "volumeMounts": _mounts(server, placed),
         **probes(engine, server.port, start_budget(spec, placed)),
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", script]}}},
     }
+
+
+def _unless_empty(**lists: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: entries for name, entries in lists.items() if entries}
 
 
 def _environment(server: Server) -> list[dict[str, Any]]:

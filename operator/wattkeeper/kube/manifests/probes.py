@@ -12,15 +12,17 @@ _STARTUP_PERIOD_SECONDS = 10
 
 def probes(engine: Engine, port: int, start_budget_seconds: int) -> dict[str, Any]:
     """Startup for as long as loading may take; then readiness, and liveness that is slow to give up."""
-    request = {"httpGet": {"path": engine.health_path, "port": port}}
+
+    def asking(**timing: int) -> dict[str, Any]:
+        return {"httpGet": {"path": engine.health_path, "port": port}, **timing}
+
     return {
-        "startupProbe": {
-            **request,
-            "periodSeconds": _STARTUP_PERIOD_SECONDS,
-            "timeoutSeconds": 5,
-            "failureThreshold": math.ceil(start_budget_seconds / _STARTUP_PERIOD_SECONDS),
-        },
-        "readinessProbe": {**request, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
+        "startupProbe": asking(
+            periodSeconds=_STARTUP_PERIOD_SECONDS,
+            timeoutSeconds=5,
+            failureThreshold=math.ceil(start_budget_seconds / _STARTUP_PERIOD_SECONDS),
+        ),
+        "readinessProbe": asking(periodSeconds=5, timeoutSeconds=5, failureThreshold=3),
         # A restart loads the model again: only an engine that is dead for minutes is worth it.
-        "livenessProbe": {**request, "periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 6},
+        "livenessProbe": asking(periodSeconds=20, timeoutSeconds=10, failureThreshold=6),
     }
