@@ -58,7 +58,7 @@ def fit_step(
 
     center, width = step_parameters.prior_vectors(priors)
     begin = center if start is None else start.vector()
-    return step_parameters.from_vector(_rounded(_solve(residual, begin, center, width, _weights(rows))))
+    return step_parameters.from_vector(rounded(solve(residual, begin, center, width, _weights(rows))))
 
 
 def fit_online(rows: Measured, start: StepParameters | None = None) -> StepParameters:
@@ -96,7 +96,7 @@ def fit_power(
     center = np.log([POWER_PRIORS[name].median for name in names])
     width = np.array([POWER_PRIORS[name].width for name in names])
     begin = center if start is None else start.vector()
-    return power_model.from_vector(_rounded(_solve(residual, begin, center, width, _weights(picked))))
+    return power_model.from_vector(rounded(solve(residual, begin, center, width, _weights(picked))))
 
 
 def take_state(state: Steady, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Steady:
@@ -126,6 +126,10 @@ def fit_idle_model(
 ) -> IdleModel:
     """Fit the public idle model; ``columns_of_gpu`` gives (multiprocessors·GHz, TDP) by name."""
     names = sorted(set(watts) & set(columns_of_gpu))
+    if not names:
+        # No run at a low rate tells: a fifth of TDP, which is what boards usually draw with a context.
+        watts = {name: 0.2 * tdp for name, (_, tdp) in columns_of_gpu.items()}
+        names = sorted(columns_of_gpu)
     sm_ghz, tdp = (np.array([columns_of_gpu[name][i] for name in names]) for i in range(2))
     return fit_idle(sm_ghz, tdp, np.array([watts[name] for name in names]))
 
@@ -139,7 +143,7 @@ def _weights(rows: Measured) -> Array:
     return scaled
 
 
-def _solve(
+def solve(
     residual: Callable[[Array], Array], begin: Array, center: Array, width: Array, weights: Array
 ) -> Array:
     from scipy.optimize import least_squares  # noqa: PLC0415 - slow to import
@@ -156,6 +160,6 @@ def _solve(
     return found
 
 
-def _rounded(vector: Array) -> Array:
+def rounded(vector: Array) -> Array:
     rounded: Array = np.log(np.array([float(f"{value:.6g}") for value in np.exp(vector)]))
     return rounded

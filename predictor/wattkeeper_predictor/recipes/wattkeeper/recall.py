@@ -1,0 +1,47 @@
+"""What the training data holds of each asked pair, as arrays for ``figures``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattkeeper_predictor.engine.columns import Columns
+
+from .figures import Known
+from .fitted import CellShift, Fitted
+
+Array = NDArray[np.float64]
+
+
+def cell_key(c: Columns, place: int) -> str:
+    """Which measured runs speak for a question: those of its regime, GPUs and weight format."""
+    if np.isnan(c.fixed_batch[place]) and c.gpus[place] == 1 and not c.quantized[place]:
+        return "offline" if c.offline[place] else "server"
+    return f"{c.gpus[place]:g} GPUs at {c.bytes_per_weight[place]:g} bytes"
+
+
+def known_of(fitted: Fitted, c: Columns, gpus: Sequence[str], models: Sequence[str]) -> Known:
+    """Look each pair up; ``gpus`` and ``models`` are '' where a name doesn't stand for what was trained."""
+    known_gpus = [fitted.gpus.get(name) for name in gpus]
+    cells: list[CellShift | None] = [None] * len(c)
+    if fitted.cells:
+        cells = [
+            fitted.cells.get((model, gpu, cell_key(c, place)))
+            for place, (model, gpu) in enumerate(zip(models, gpus, strict=True))
+        ]
+    rise = [
+        (gpu.rise_shift if gpu and not c.offline[place] else 0.0) + (cell.rise if cell else 0.0)
+        for place, (gpu, cell) in enumerate(zip(known_gpus, cells, strict=True))
+    ]
+    return Known(
+        trained_gpu=[gpu.row if gpu and gpu.trees else None for gpu in known_gpus],
+        itl_shift=np.array([np.nan if cell is None else cell.itl for cell in cells]),
+        rise_shift=np.array(rise),
+        idle_watts=np.array(
+            [np.nan if gpu is None or gpu.idle_watts is None else gpu.idle_watts for gpu in known_gpus]
+        ),
+        duty=np.full(len(c), np.nan),
+        itl_factor=np.zeros(len(c)),
+    )
