@@ -18,7 +18,7 @@ from wattkeeper.settings import (
 
 _ENDS = (
     f"Exit status: 0 when told to end, {EXIT_LEADERSHIP_LOST} when the Lease was lost (start it again), "
-    f"{EXIT_CONFIGURATION} for settings or a kubeconfig that can't be used."
+    f"{EXIT_CONFIGURATION} for settings, a kubeconfig or artifacts that can't be used."
 )
 #: click keeps the lines of paragraphs that begin so.
 _AS_IS = "\b"
@@ -65,7 +65,7 @@ def run(
     from wattkeeper.handlers import app as operator_app  # noqa: PLC0415
     from wattkeeper.handlers.logs import configure  # noqa: PLC0415
     from wattkeeper.kube.client import KubeConfigError  # noqa: PLC0415
-    from wattkeeper.prediction import PredictorForecaster  # noqa: PLC0415
+    from wattkeeper.prediction import ForecasterError, PredictorForecaster  # noqa: PLC0415
 
     try:
         settings = Settings.from_environment(overrides={"namespaces": tuple(namespace)} if namespace else {})
@@ -73,7 +73,7 @@ def run(
         forecaster = PredictorForecaster(artifacts)
         forecaster.load()
         status = asyncio.run(operator_app.run(settings, forecaster, kubeconfig, context))
-    except (SettingsError, KubeConfigError) as error:
+    except (SettingsError, KubeConfigError, ForecasterError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(EXIT_CONFIGURATION) from None
     raise typer.Exit(status)

@@ -38,8 +38,6 @@ from wattkeeper.kube.trim import Claim, Key
 
 logger = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
@@ -54,6 +52,9 @@ class _Waiting:
 class Allocator:
     """Decides on the requested LLMDeployments, the oldest first, and on nothing else."""
 
+    #: After a failed request, a conflict among them.
+    retry_seconds = 1.0
+
     def __init__(self, tools: Tools, forecaster: Forecaster, *, settling_seconds: float) -> None:
         self._executor = tools.executor
         self._snapshot = tools.snapshot
@@ -65,6 +66,7 @@ class Allocator:
         self._settling_seconds = settling_seconds
         self._due: set[str] = set()
         self._kicked = asyncio.Event()
+        self._working = False
         self._seen_capacity = -1
         self._waiting: dict[str, _Waiting] = {}
         self._reviewed: dict[str, str] = {}
@@ -81,6 +83,11 @@ class Allocator:
         """Nodes, pods or pools changed: whoever has no pool is to be tried again."""
         self._kicked.set()
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is due or being decided."""
+        return self._kicked.is_set() or self._working
+
     def forget(self, uid: str) -> None:
         """The LLMDeployment is gone."""
         for kept in (self._waiting, self._reviewed, self._stranded_since):
@@ -96,8 +103,10 @@ class Allocator:
     async def work(self) -> None:
         """Decide on whatever is due, for as long as the leader leads."""
         while True:
+            self._working = False
             await self._kicked.wait()
             self._kicked.clear()
+            self._working = True
             while (claim := self._oldest_due()) is not None:
                 await self._attend(claim)
 
@@ -125,8 +134,8 @@ class Allocator:
             raise
         except (ApiError, PoolGoneError) as error:
             severity = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
-            logger.log(severity, "placing %s: %s; again in %.0f s", claim.key, error, _RETRY_SECONDS)
-            self._request_later(claim, _RETRY_SECONDS)
+            logger.log(severity, "placing %s: %s; again in %g s", claim.key, error, self.retry_seconds)
+            self._request_later(claim, self.retry_seconds)
         except Exception:  # one broken resource must not stop the others
             logger.exception("placing %s: unexpected; again at the next sweep", claim.key)
 

@@ -20,7 +20,7 @@ from wattkeeper.handlers.allocator import Allocator
 from wattkeeper.handlers.children import Children
 from wattkeeper.handlers.metrics import Metrics
 from wattkeeper.handlers.pools import PoolKeeper
-from wattkeeper.handlers.probes import Health, serve
+from wattkeeper.handlers.probes import Endpoint, Health, serve
 from wattkeeper.handlers.reconciler import Reconciler
 from wattkeeper.handlers.reporter import Reporter
 from wattkeeper.handlers.sweep import Sweep, relist
@@ -44,7 +44,7 @@ from wattkeeper.kube.resources import (
 )
 from wattkeeper.kube.snapshot import Snapshot
 from wattkeeper.kube.trim import Claim, Key, child_value, node_value, pod_value, service_value
-from wattkeeper.settings import EXIT_LEADERSHIP_LOST, Settings
+from wattkeeper.settings import EXIT_LEADERSHIP_LOST, Settings, SettingsError
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ async def run(
 ) -> int:
     """Run the operator until SIGTERM or SIGINT; returns the exit status.
 
-    Raises KubeConfigError when there is no way to an API server.
+    Raises KubeConfigError when there is no way to an API server, SettingsError for a port that is taken.
     """
     configuration = await load_configuration(kubeconfig, context)
     metrics, health = Metrics(), Health()
@@ -68,7 +68,7 @@ async def run(
     )
     leadership = Leadership(client.api, settings)
     client.fence = leadership.fence
-    await serve(health, metrics.registry, settings.listen_host, settings.listen_port)
+    endpoint = await _listen(settings, health, metrics)
     health.started = True
     leader = Leader(settings, client, forecaster, metrics, health)
     try:
@@ -78,7 +78,19 @@ async def run(
         _end_in_any_case()
         return EXIT_LEADERSHIP_LOST
     finally:
+        await endpoint.close()
         await client.close()
+
+
+async def _listen(settings: Settings, health: Health, metrics: Metrics) -> Endpoint:
+    host, port = settings.listen_host, settings.listen_port
+    try:
+        return await serve(health, metrics.registry, host, port)
+    except OSError as error:
+        cure = f"choose another WATTKEEPER_LISTEN_PORT or WATTKEEPER_LISTEN_HOST: {error.strerror}"
+        raise SettingsError(
+            [f"{host or 'every address'}, port {port} can't be listened on, {cure}"]
+        ) from error
 
 
 def _end_in_any_case() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -24,8 +25,16 @@ class Health:
         return self.started and (self.synced or not self.leading)
 
 
-async def serve(health: Health, registry: CollectorRegistry, host: str, port: int) -> Callable[[], int]:
-    """Start answering; ends with the process. Returns a function that tells the port."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The running endpoint."""
+
+    port: int
+    close: Callable[[], Awaitable[None]]
+
+
+async def serve(health: Health, registry: CollectorRegistry, host: str, port: int) -> Endpoint:
+    """Start answering. Raises OSError when the port can't be had."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")  # the event loop answers
@@ -40,8 +49,7 @@ async def serve(health: Health, registry: CollectorRegistry, host: str, port: in
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, host or None, port)
-    await site.start()
+    await web.TCPSite(runner, host or None, port).start()
     bound = int(runner.addresses[0][1])
     logger.info("serving /healthz, /readyz and /metrics on port %d", bound)
-    return lambda: bound
+    return Endpoint(bound, runner.cleanup)
