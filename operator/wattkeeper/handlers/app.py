@@ -63,6 +63,7 @@ async def run(
     metrics, health = Metrics(), Health()
     client = Client(
         configuration,
+        watches=2 + 2 * max(1, len(settings.namespaces)),
         request_timeout_seconds=settings.request_timeout_seconds,
         observe=metrics.observe_request,
     )

@@ -33,7 +33,7 @@ JSON = "application/json"
 _TRIES = 3
 _BACKOFF_SECONDS = (0.2, 1.0)
 _PAGE = 500
-#: What a cluster's front door may need in parallel: watches, and the reconcilers' requests.
+#: What requests need in parallel; each watch holds one more.
 _CONNECTIONS = 32
 
 
@@ -97,11 +97,12 @@ class Client:
         self,
         configuration: Configuration,
         *,
+        watches: int = 0,
         request_timeout_seconds: float = 20.0,
         fence: Callable[[], None] | None = None,
         observe: Observer | None = None,
     ) -> None:
-        configuration.connection_pool_maxsize = _CONNECTIONS
+        configuration.connection_pool_maxsize = _CONNECTIONS + watches
         configuration.retries = None  # repeated here, where it is known what is safe
         self.configuration = configuration
         self.api = ApiClient(configuration)
