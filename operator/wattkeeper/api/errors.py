@@ -8,6 +8,7 @@ ValueError
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,9 +66,30 @@ def field_errors(error: ValidationError, model: type[BaseModel], path: str) -> l
 
 
 def shorten(value: Any) -> str:
-    """A wrong value as a message repeats it: its own spelling, on one line, not too long."""
-    text = " ".join(repr(value).split())
+    """A wrong value as a message repeats it: its own spelling, on one line, not too long.
+
+    Its cost is bounded too: YAML's aliases make a value of gigabytes out of a few lines.
+    """
+    text = " ".join(_SPELLING.repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+class _Spelling(reprlib.Repr):
+    """Spells the beginning of a value, far enough to fill a message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 2
+        self.maxstring = self.maxlong = self.maxother = 4 * _SHOWN  # what is longer is cut in its middle
+
+    def repr_int(self, value: int, level: int) -> str:
+        try:
+            return super().repr_int(value, level)
+        except ValueError:  # more digits than Python cares to spell
+            return f"an integer of {value.bit_length()} bits"
+
+
+_SPELLING = _Spelling()
 
 
 _TYPES = {

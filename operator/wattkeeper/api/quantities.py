@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
 
+from wattkeeper.api.errors import shorten
+
 #: Longest text of a quantity or a duration; the CRDs bound it too.
 MAX_LENGTH = 32
 _MAX_EXPONENT = 99  # far beyond every bound of the API, small enough to compute with
 
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
-    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?0*[0-9]{1,2}))?"
 )
 _SUFFIXES: dict[str | None, Decimal] = {
     None: Decimal(1),
@@ -45,7 +47,7 @@ class QuantityError(ValueError):
     """A text that is no quantity or no duration. `field` says where it stands, `cure` what to write."""
 
     def __init__(self, field: str, value: object, cure: str) -> None:
-        super().__init__(f"{field}: {cure}; got {value!r:.60}")
+        super().__init__(f"{field}: {cure}; got {shorten(value)}")
         self.field = field
         self.value = value
         self.cure = cure

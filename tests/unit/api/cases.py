@@ -120,6 +120,7 @@ def _good() -> list[Case]:
         Case("spec.workload.requestsPerSecond", "3"),
         Case("spec.workload.requestsPerSecond", "0.33"),
         Case("spec.workload.requestsPerSecond", "17e-3"),
+        Case("spec.workload.requestsPerSecond", "1e003"),
         Case("spec.workload.requestsPerSecond", "1k"),
         Case("spec.workload.requestsPerSecond", "1u"),
         Case("spec.workload", {"scenario": "Offline", "promptTokens": 1, "outputTokens": 1}),
