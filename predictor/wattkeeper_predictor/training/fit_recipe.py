@@ -139,13 +139,12 @@ def _latency_trees(
     residual = np.clip(np.log(cells.itl / simulated_itl(state, cells)), -_MOST_RESIDUAL, _MOST_RESIDUAL)
     shape = model_features(cells.columns, state.running)
     seen = np.hstack([shape, gpu_features([present[str(gpu)] for gpu in cells.gpu])])
-    weights = np.ones(len(cells))
     demeaned = residual.copy()
     for gpu in np.unique(cells.gpu):
         demeaned[cells.gpu == gpu] -= residual[cells.gpu == gpu].mean()
     return {
-        f"{regime}_seen": fit_trees(TREE_KINDS[f"{regime}_seen"], seen, residual, weights),
-        f"{regime}_unseen": fit_trees(TREE_KINDS[f"{regime}_unseen"], shape, demeaned, weights),
+        f"{regime}_seen": fit_trees(TREE_KINDS[f"{regime}_seen"], seen, residual),
+        f"{regime}_unseen": fit_trees(TREE_KINDS[f"{regime}_unseen"], shape, demeaned),
     }
 
 
@@ -155,23 +154,20 @@ def _offline_power_trees(cells: Measured, parameters: StepParameters) -> dict[st
         return {}
     features = offline_power_features(cells.columns, steady(parameters, cells.columns))
     share = cells.power / cells.columns.tdp_watts
-    return {"offline_power": fit_trees(TREE_KINDS["offline_power"], features, share, np.ones(len(cells)))}
+    return {"offline_power": fit_trees(TREE_KINDS["offline_power"], features, share)}
 
 
 def _loaded_power_trees(
     cells: Measured, state: Steady, idle: Array, power: PowerParameters
 ) -> dict[str, xgboost.Booster]:
-    """Trees on a loaded GPU's rise over its full rise, each family of models weighing the same."""
+    """Trees on a loaded GPU's rise over its full rise."""
     swept = np.flatnonzero(cells.source == Source.SWEEP)
     if not len(swept):
         return {}
     picked = cells.take(swept)
     share = (picked.power - idle[swept]) / full_rise(power, picked.columns, idle[swept])
-    _, inverse, count = np.unique(picked.family, return_inverse=True, return_counts=True)
-    weights = 1 / count[inverse]
     features = loaded_power_features(picked.columns, take_state(state, swept))
-    weights *= len(swept) / weights.sum()
-    return {"loaded_power": fit_trees(TREE_KINDS["loaded_power"], features, share, weights)}
+    return {"loaded_power": fit_trees(TREE_KINDS["loaded_power"], features, share)}
 
 
 def _cell_shifts(fitted: Fitted, cells: Measured, runs: Array) -> dict[tuple[str, str, str], CellShift]:

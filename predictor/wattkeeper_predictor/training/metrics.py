@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from wattkeeper_predictor.levels import Level
-
 from .runs import Run
 
 Array = NDArray[np.float64]
+
+
+class Labels(NamedTuple):
+    """What a measured value is of."""
+
+    model: str
+    gpu: str
+    level: Hashable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +38,35 @@ class Scores:
 
 def score(runs: Sequence[Run], truth: Array, predicted: Array) -> Scores:
     """Compare arrays of one value a run."""
+    return score_labelled([Labels(run.model, run.gpu, run.level) for run in runs], truth, predicted)
+
+
+def score_labelled(labels: Sequence[Labels], truth: Array, predicted: Array) -> Scores:
+    """Compare arrays of one value a label."""
     return Scores(
         mdape_percent=float(np.median(np.abs(predicted / truth - 1)) * 100),
         rmse=float(np.sqrt(np.mean((predicted - truth) ** 2))),
         kendall_tau_llm=_mean_tau(
-            runs, truth, predicted, lambda run: (run.gpu, run.level), lambda run: run.model
+            labels, truth, predicted, lambda of: (of.gpu, of.level), lambda of: of.model
         ),
         kendall_tau_gpu=_mean_tau(
-            runs, truth, predicted, lambda run: (run.model, run.level), lambda run: run.gpu
+            labels, truth, predicted, lambda of: (of.model, of.level), lambda of: of.gpu
         ),
-        n=len(runs),
+        n=len(labels),
     )
 
 
 def _mean_tau(
-    runs: Sequence[Run],
+    labels: Sequence[Labels],
     truth: Array,
     predicted: Array,
-    within: Callable[[Run], tuple[str, Level]],
-    ranked: Callable[[Run], str],
+    within: Callable[[Labels], tuple[str, Hashable]],
+    ranked: Callable[[Labels], str],
 ) -> float | None:
     """Kendall's tau of the ranked things, averaged over the groups within which they compete."""
-    cells: dict[tuple[str, Level], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, run in enumerate(runs):
-        cells[within(run)][ranked(run)].append(index)
+    cells: dict[tuple[str, Hashable], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, label in enumerate(labels):
+        cells[within(label)][ranked(label)].append(index)
     taus = []
     for competitors in cells.values():
         rows = list(competitors.values())

@@ -18,8 +18,8 @@ from .measured import NOMINAL_QUEUE, Measured, Source
 
 Array = NDArray[np.float64]
 ANCHORS = ("idle", "length", "duty")
-# What is taken for the output of a model that training has never seen, where nobody gives a hint.
-_TYPICAL_OUTPUT = 180.0
+# Where training knows no output length at all.
+_TYPICAL_OUTPUT = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,10 @@ def predict_rows(
 
 
 def _without_hint(fitted: Fitted, rows: Measured) -> Columns:
-    """Output lengths as public metadata and training know them: the model's own, else the typical one."""
-    typical = {name: model.output_tokens for name, model in fitted.models.items()}
-    lengths = np.array([typical.get(model) or _TYPICAL_OUTPUT for model in rows.model.tolist()])
+    """Output lengths as training knows them: the model's own where it was seen, else the median model's."""
+    seen = {name: model.output_tokens for name, model in fitted.models.items() if model.output_tokens}
+    typical = float(np.median(list(seen.values()))) if seen else _TYPICAL_OUTPUT
+    lengths = np.array([seen.get(model, typical) for model in rows.model.tolist()])
     swept = rows.source == Source.SWEEP
     return rows.columns.replace(
         output=np.where(swept, rows.columns.output, lengths),

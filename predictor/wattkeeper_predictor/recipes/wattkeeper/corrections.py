@@ -59,6 +59,8 @@ OFFLINE_POWER_FEATURES: tuple[tuple[str, str], ...] = (
     ("running", "sequences"),
     ("compute_per_watt", "GFLOP/s a watt of TDP"),
     ("read_per_watt", "GB/s a watt of TDP"),
+    ("log_tflops_per_watt", "ln(TFLOPS a watt of TDP)"),
+    ("bandwidth_per_watt", "GB/s a watt of TDP, nominal"),
     *((f"share_{name}", "share of the step") for name in TERM_NAMES),
 )
 LOADED_POWER_FEATURES: tuple[tuple[str, str], ...] = (
@@ -83,33 +85,43 @@ class TreeKind:
     objective: str = "reg:squarederror"
 
 
-_SEEN = {"max_depth": 5, "reg_lambda": 20, "eta": 0.05, "min_child_weight": 10}
-_UNSEEN = {"max_depth": 4, "reg_lambda": 60, "eta": 0.05, "min_child_weight": 20}
-_POWER = {"max_depth": 4, "reg_lambda": 20, "eta": 0.05, "min_child_weight": 5}
-_LOADED = {"max_depth": 3, "reg_lambda": 20, "eta": 0.05, "min_child_weight": 5}
+_SAMPLING = {"subsample": 0.7, "colsample_bynode": 0.5}
+# Losses grow with the error, not with its square, since a few models err greatly (those of empty outputs).
+# Pseudo-Huber keeps the constraints; the absolute loss, whose leaves are medians, doesn't.
+_SEEN_ONLINE = {
+    **_SAMPLING, "max_depth": 5, "reg_lambda": 20, "eta": 0.05, "min_child_weight": 10, "huber_slope": 0.01,
+}  # fmt: skip
+_SEEN_OFFLINE = {**_SAMPLING, "max_depth": 5, "reg_lambda": 5, "eta": 0.05, "min_child_weight": 3}
+_UNSEEN = {**_SAMPLING, "max_depth": 4, "reg_lambda": 60, "eta": 0.05, "min_child_weight": 20}
+_POWER = {**_SAMPLING, "max_depth": 4, "reg_lambda": 20, "eta": 0.05, "min_child_weight": 5}
+_LOADED = {
+    "subsample": 0.5, "colsample_bynode": 0.4, "num_parallel_tree": 5,
+    "max_depth": 3, "reg_lambda": 50, "eta": 0.05, "min_child_weight": 5,
+}  # fmt: skip
+_ABSOLUTE = "reg:absoluteerror"
+_SEEN_FEATURES = (*MODEL_FEATURES, *GPU_FEATURES)
 TREE_KINDS: Mapping[str, TreeKind] = {
-    "online_seen": TreeKind((*MODEL_FEATURES, *GPU_FEATURES), _SEEN, 400, ("running",)),
+    "online_seen": TreeKind(_SEEN_FEATURES, _SEEN_ONLINE, 400, ("running",), "reg:pseudohubererror"),
     "online_unseen": TreeKind(MODEL_FEATURES, _UNSEEN, 200, ("running",)),
-    "offline_seen": TreeKind((*MODEL_FEATURES, *GPU_FEATURES), _SEEN, 400),
+    "offline_seen": TreeKind(_SEEN_FEATURES, _SEEN_OFFLINE, 400, (), _ABSOLUTE),
     "offline_unseen": TreeKind(MODEL_FEATURES, _UNSEEN, 200),
-    "offline_power": TreeKind(OFFLINE_POWER_FEATURES, _POWER, 300, (), "reg:absoluteerror"),
+    "offline_power": TreeKind(OFFLINE_POWER_FEATURES, _POWER, 300, (), _ABSOLUTE),
     "loaded_power": TreeKind(LOADED_POWER_FEATURES, _LOADED, 150, ("log_running", "compute_share")),
 }
-_SAMPLING = {"subsample": 0.7, "colsample_bynode": 0.5, "nthread": 1, "seed": 0, "tree_method": "hist"}
+_FIXED = {"nthread": 1, "seed": 0, "tree_method": "hist"}
 
 
-def fit_trees(kind: TreeKind, features: Array, target: Array, weights: Array) -> xgboost.Booster:
-    """Boosted trees from the weighted median (absolute) or mean (squared) on."""
-    absolute = kind.objective == "reg:absoluteerror"
-    base = float(np.median(target)) if absolute else float(np.average(target, weights=weights))
+def fit_trees(kind: TreeKind, features: Array, target: Array) -> xgboost.Booster:
+    """Boosted trees, starting at the target's median (absolute loss) or mean."""
+    base = float(np.median(target) if kind.objective == _ABSOLUTE else np.mean(target))
     parameters = {
-        **_SAMPLING,
+        **_FIXED,
         **kind.settings,
         "objective": kind.objective,
         "base_score": float(f"{base:.6g}"),
         "monotone_constraints": tuple(int(name in kind.rising) for name, _ in kind.features),
     }
-    return xgboost.train(parameters, xgboost.DMatrix(features, target, weight=weights), kind.trees)
+    return xgboost.train(parameters, xgboost.DMatrix(features, target), kind.trees)
 
 
 def apply_trees(booster: xgboost.Booster, features: Array) -> Array:
@@ -154,7 +166,9 @@ def offline_power_features(c: Columns, state: Steady) -> Array:
     gflops = gflop_per_token(c) * state.running / step
     shares = [getattr(state.terms, name) / step for name in TERM_NAMES]
     use = (read / c.bandwidth_gb_s, gflops / (1e3 * matrix_tflops(c)))
-    return np.column_stack([*use, state.running, gflops / c.tdp_watts, read / c.tdp_watts, *shares])
+    nominal = (np.log(c.tflops / c.tdp_watts), c.bandwidth_gb_s / c.tdp_watts)
+    per_watt = (gflops / c.tdp_watts, read / c.tdp_watts)
+    return np.column_stack([*use, state.running, *per_watt, *nominal, *shares])
 
 
 def loaded_power_features(c: Columns, state: Steady) -> Array:
