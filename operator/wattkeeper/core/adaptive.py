@@ -6,10 +6,12 @@ costs c(T, g) = g if g ≤ T, else T + 1. Four experts propose a timeout after e
 * `break-even`: always 1. Never worse than twice the optimum.
 * `recent`: the timeout that would have cost least over the last gaps (half-life 50).
 * `rhythm`: the same over more gaps (half-life 200), by the hour of day and by the size of the last gaps.
-* `share`: fixed-share weights over a grid of timeouts, quick to follow a change.
+* `states`: the timeout that quiet and busy times call for (`core/traffic_states.py`), which knows most while
+  there is little to learn from.
 
-The one that lost least against T* so far is followed, within a guard: whatever the gaps, the whole cost stays
-within 1.02 times that of T*, plus 2 T*. With T*'s own bound that is at most 2.04 times the optimum plus 2 T*.
+The one that lost least against T* so far is followed (`states` with a head start, once there was a gap),
+within a guard: whatever the gaps, the whole cost stays within 1.02 times that of T*, plus 2 T*. With T*'s own
+bound that is at most 2.04 times the optimum plus 2 T*.
 """
 
 from __future__ import annotations
@@ -20,22 +22,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from wattkeeper.core import traffic_states
+from wattkeeper.core.traffic_states import SIZE, Belief, Floats
 
-_POINTS = np.geomspace(0.02, 8.0, 25)
-GRID: Floats = np.concatenate([[0.0], _POINTS, [np.inf]])
-_SHARE_GRID: Floats = np.concatenate([[0.0], _POINTS, [12.0]])
-_LOG_SHARE_GRID: Floats = np.log(np.maximum(_SHARE_GRID, 0.01))
+GRID: Floats = np.concatenate([[0.0], np.geomspace(0.02, 8.0, 25), [np.inf]])
 LONGEST = 8.0  # no proposal beyond 8 T*
 
-EXPERTS = ("break-even", "recent", "rhythm", "share")
-_FADE_RECENT, _FADE_RHYTHM, _FADE_LOSS = (0.5 ** (1 / half_life) for half_life in (50, 200, 150))
+EXPERTS = ("break-even", "recent", "rhythm", "states")
+FADE_RECENT, FADE_RHYTHM, FADE_LOSS = (0.5 ** (1 / half_life) for half_life in (50, 200, 150))
 _PSEUDO_GAPS = 5.0
-_SHRINK = 10.0  # gaps that an hour or a size class needs to weigh as much as the general table
-_ETA, _ALPHA, _LOSS_CAP = 0.5, 0.03, 4.0
-_HOURS, _CLASSES = 24, 9
+SHRINK = 10.0  # gaps that an hour or a size class needs to weigh as much as the general table
+HEAD_START = 3.0  # T*, of `states`
+HOURS, CLASSES = 24, 9
 # The guard: cost ≤ RHO · cost of T* + SLACK.
 RHO, SLACK = 1.02, 2.0
 
@@ -57,6 +56,7 @@ def _prior_table() -> Floats:
 
 
 _PRIOR = _prior_table()
+EXPECTED: Floats = traffic_states.expected_costs(GRID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class AdaptiveState:
     rhythm: Table
     hours: Mapping[int, Table]
     classes: Mapping[int, Table]
-    log_weights: Floats  # of the fixed-share expert
+    traffic: Belief
     losses: tuple[float, ...]  # discounted, of each expert against T*
     last_gaps: tuple[float, ...]  # up to three, log2 of T*
     cost: float  # own, so far
@@ -93,23 +93,29 @@ class Proposal:
     expert: str
     guarded: bool  # the guard moved it
     proposals: tuple[float, ...]  # of each expert, in EXPERTS' order
+    traffic: Floats  # belief when the idle period began
 
 
 def initial() -> AdaptiveState:
     """Nothing learnt yet: the first timeouts are T*'s."""
     table = Table(_PRIOR * _PSEUDO_GAPS, _PSEUDO_GAPS)
-    uniform = np.zeros(len(_SHARE_GRID))
-    return AdaptiveState(table, table, {}, {}, uniform, (0.0,) * len(EXPERTS), (), 0.0, 0.0)
+    losses = (0.0, 0.0, 0.0, -HEAD_START)
+    return AdaptiveState(table, table, {}, {}, traffic_states.initial(), losses, (), 0.0, 0.0)
 
 
-def propose(state: AdaptiveState, idle_since: float) -> Proposal:
-    """The timeout for an idle period that began at `idle_since` (seconds; its hour of day counts)."""
-    proposals = _proposals(state, idle_since)
+def propose(state: AdaptiveState, idle_since: float, busy: float = 0.0, requests: int = 1) -> Proposal:
+    """The timeout for an idle period that began at `idle_since` (seconds; its hour of day counts).
+
+    `requests` were served in the `busy` T* before it, without an idle moment; where that isn't known, a
+    single one at once is assumed.
+    """
+    traffic = traffic_states.heard(state.traffic, busy, requests)
+    proposals = _proposals(state, idle_since, traffic)
     # T* comes first and wins ties.
-    best = min(range(len(EXPERTS)), key=lambda expert: state.losses[expert])
+    best = min(range(len(EXPERTS)), key=lambda expert: state.losses[expert]) if state.last_gaps else 0
     wanted = proposals[best]
-    timeout = _guard(state, wanted)
-    return Proposal(timeout, EXPERTS[best], timeout != wanted, proposals)
+    timeout = guard(wanted, state.cost, state.cost_break_even)
+    return Proposal(timeout, EXPERTS[best], timeout != wanted, proposals, traffic)
 
 
 def observe(state: AdaptiveState, proposal: Proposal, gap: float, idle_since: float) -> AdaptiveState:
@@ -119,38 +125,40 @@ def observe(state: AdaptiveState, proposal: Proposal, gap: float, idle_since: fl
     costs = np.where(gap <= GRID, gap, GRID + 1.0)
     by_break_even = cost(1.0, gap)
     losses = tuple(
-        loss * _FADE_LOSS + cost(timeout, gap) - by_break_even
+        loss * FADE_LOSS + cost(timeout, gap) - by_break_even
         for loss, timeout in zip(state.losses, proposal.proposals, strict=True)
     )
-    hour, size = _hour(idle_since), _size_class(state.last_gaps)
+    hour, size = hour_of_day(idle_since), size_class(state.last_gaps)
     return AdaptiveState(
-        state.recent.add(costs, _FADE_RECENT),
-        state.rhythm.add(costs, _FADE_RHYTHM),
+        state.recent.add(costs, FADE_RECENT),
+        state.rhythm.add(costs, FADE_RHYTHM),
         _add(state.hours, hour, costs),
         state.classes if size is None else _add(state.classes, size, costs),
-        _share(state.log_weights, gap),
+        traffic_states.learn(state.traffic, proposal.traffic, gap),
         losses,
-        (*state.last_gaps, math.log2(max(gap, 1e-6)))[-3:],
+        (*state.last_gaps, log_gap(gap))[-3:],
         state.cost + cost(proposal.timeout, gap),
         state.cost_break_even + by_break_even,
     )
 
 
-def _proposals(state: AdaptiveState, idle_since: float) -> tuple[float, ...]:
+def _proposals(state: AdaptiveState, idle_since: float, traffic: Floats) -> tuple[float, ...]:
     recent = float(GRID[np.argmin(state.recent.costs)])
     table = state.rhythm.costs / state.rhythm.gaps
-    size = _size_class(state.last_gaps)
-    for part in (state.hours.get(_hour(idle_since)), None if size is None else state.classes.get(size)):
+    size = size_class(state.last_gaps)
+    for part in (
+        state.hours.get(hour_of_day(idle_since)),
+        None if size is None else state.classes.get(size),
+    ):
         if part is not None:
-            table = (part.costs + _SHRINK * table) / (part.gaps + _SHRINK)
+            table = (part.costs + SHRINK * table) / (part.gaps + SHRINK)
     rhythm = float(GRID[np.argmin(table)])
-    weights = np.exp(state.log_weights - state.log_weights.max())
-    share = math.exp(float(weights @ _LOG_SHARE_GRID) / float(weights.sum()))
-    return tuple(min(timeout, LONGEST) for timeout in (1.0, recent, rhythm, share))
+    states = traffic_states.propose(state.traffic, traffic, GRID, EXPECTED)
+    return tuple(min(timeout, LONGEST) for timeout in (1.0, recent, rhythm, states))
 
 
-def _guard(state: AdaptiveState, timeout: float) -> float:
-    own, break_even = state.cost, state.cost_break_even
+def guard(timeout: float, own: float, break_even: float) -> float:
+    """The timeout, moved as far as the bound needs; `own` cost so far, and what T* would have cost."""
     if timeout > 1.0:
         return min(timeout, max(1.0, RHO * (break_even + 1.0) + SLACK - 1.0 - own))
     if timeout < 1.0 and own + timeout + 1.0 > RHO * (break_even + timeout) + SLACK:
@@ -158,31 +166,28 @@ def _guard(state: AdaptiveState, timeout: float) -> float:
     return timeout
 
 
-def _share(log_weights: Floats, gap: float) -> Floats:
-    costs = np.where(gap <= _SHARE_GRID, gap, _SHARE_GRID + 1.0)
-    scaled = log_weights - _ETA * np.minimum(costs - min(gap, 1.0), _LOSS_CAP)
-    weights = np.exp(scaled - scaled.max())
-    weights = (1 - _ALPHA) * weights / weights.sum() + _ALPHA / len(weights)
-    result: Floats = np.log(weights)
-    return result
-
-
 def _add(tables: Mapping[int, Table], key: int, costs: Floats) -> Mapping[int, Table]:
     """The tables with one more gap under `key`; only that one fades, for the others saw no gap."""
     before = tables.get(key, Table(np.zeros(len(GRID)), 0.0))
-    return {**tables, key: before.add(costs, _FADE_RHYTHM)}
+    return {**tables, key: before.add(costs, FADE_RHYTHM)}
 
 
-def _hour(seconds: float) -> int:
-    return int(seconds // 3600) % _HOURS
+def log_gap(gap: float) -> float:
+    """log2 of a gap, as `last_gaps` keeps it."""
+    return math.log2(max(gap, 1e-6))
 
 
-def _size_class(last_gaps: tuple[float, ...]) -> int | None:
+def hour_of_day(seconds: float) -> int:
+    """0 to 23."""
+    return int(seconds // 3600) % HOURS
+
+
+def size_class(last_gaps: tuple[float, ...]) -> int | None:
     """Size class of the last three gaps; None before there are any."""
     if not last_gaps:
         return None
     mean = sum(last_gaps) / len(last_gaps)
-    return min(max(math.floor(mean + 4), 0), _CLASSES - 1)
+    return min(max(math.floor(mean + 4), 0), CLASSES - 1)
 
 
 def to_plain(state: AdaptiveState) -> dict[str, Any]:
@@ -200,7 +205,10 @@ def to_plain(state: AdaptiveState) -> dict[str, Any]:
         "rhythm": table(state.rhythm),
         "hours": {str(key): table(each) for key, each in state.hours.items()},
         "classes": {str(key): table(each) for key, each in state.classes.items()},
-        "logWeights": numbers(state.log_weights),
+        "traffic": {
+            "states": numbers(state.traffic.states.ravel()),
+            "scores": numbers(state.traffic.scores),
+        },
         "losses": numbers(state.losses),
         "lastGaps": numbers(state.last_gaps),
         "cost": float(f"{state.cost:.9g}"),
@@ -231,7 +239,10 @@ def from_plain(plain: Mapping[str, Any]) -> AdaptiveState:
             rhythm=table(plain["rhythm"]),
             hours={int(key): table(values) for key, values in plain["hours"].items()},
             classes={int(key): table(values) for key, values in plain["classes"].items()},
-            log_weights=array(plain["logWeights"], len(_SHARE_GRID)),
+            traffic=Belief(
+                array(plain["traffic"]["states"], 2 * SIZE).reshape(2, SIZE),
+                array(plain["traffic"]["scores"], SIZE),
+            ),
             losses=tuple(array(plain["losses"], len(EXPERTS)).tolist()),
             last_gaps=tuple(gaps.tolist())[-3:],
             cost=float(plain["cost"]),

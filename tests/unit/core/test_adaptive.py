@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -105,16 +106,26 @@ def test_a_gap_that_is_none_is_refused(gap: float) -> None:
         adaptive.observe(state, adaptive.propose(state, 0.0), gap, 0.0)
 
 
-def idle_periods(path: Path, horizon: float = 86_400.0) -> list[tuple[float, float, bool]]:
-    """(start, gap, last?) of each gap, in seconds; overlapping requests give negative ones."""
+class Idle(NamedTuple):
+    start: float
+    gap: float
+    busy: float  # from the first request since the last idle period
+    requests: int
+    last: bool
+
+
+def idle_periods(path: Path, horizon: float = 86_400.0) -> list[Idle]:
+    """Each gap after a request's own end, in seconds; overlapping requests give negative ones."""
     with path.open() as file:
         rows = [(float(row["arrival_s"]), float(row["service_s"])) for row in csv.DictReader(file)]
-    ends = [arrival + service for arrival, service in rows]
     following = [*(arrival for arrival, _ in rows[1:]), horizon]
-    return [
-        (end, after - end, i == len(rows) - 1)
-        for i, (end, after) in enumerate(zip(ends, following, strict=True))
-    ]
+    periods, first = [], 0
+    for i, ((arrival, service), after) in enumerate(zip(rows, following, strict=True)):
+        end = arrival + service
+        periods.append(Idle(end, after - end, end - rows[first][0], i - first + 1, i == len(rows) - 1))
+        if after > end:
+            first = i + 1
+    return periods
 
 
 def saved_percent(path: Path, bare: float, context: float, load_watts: float) -> tuple[float, int]:
@@ -122,11 +133,11 @@ def saved_percent(path: Path, bare: float, context: float, load_watts: float) ->
     load_joules = load_watts * 45.0
     break_even = load_joules / (context - bare)
     state, joules, cold = adaptive.initial(), load_joules, 1
-    for start, gap, last in idle_periods(path):
+    for start, gap, busy, requests, last in idle_periods(path):
         if gap <= 0:
             joules += gap * context
             continue
-        proposal = adaptive.propose(state, start)
+        proposal = adaptive.propose(state, start, busy / break_even, requests)
         timeout = proposal.timeout * break_even
         joules += gap * context if gap <= timeout else timeout * context + (gap - timeout) * bare
         if gap > timeout and not last:
@@ -140,9 +151,9 @@ def saved_percent(path: Path, bare: float, context: float, load_watts: float) ->
 @pytest.mark.parametrize(
     ("gpu", "low", "bursty"),
     [
-        ((71.8, 121.7, 300.0), (25.6, 128), (22.4, 57)),
-        ((53.7, 80.0, 250.0), (13.1, None), (16.7, None)),
-        ((35.6, 102.0, 280.0), (47.4, None), (36.0, None)),
+        ((71.8, 121.7, 300.0), (25.8, 128), (24.3, 61)),
+        ((53.7, 80.0, 250.0), (13.3, None), (17.6, None)),
+        ((35.6, 102.0, 280.0), (47.4, None), (37.6, None)),
     ],
 )
 def test_the_figures_on_the_seeds_traces(
