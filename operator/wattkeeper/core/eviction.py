@@ -200,15 +200,26 @@ def _timeout(group: tuple[ModelState, ...], watts: float) -> float | None:
 
 
 def _own_timeout(model: ModelState, break_even_seconds: float) -> float:
-    rules = model.rules
+    return own_timeout_seconds(
+        model.rules, break_even_seconds, model.adaptive_timeout, model.waiting_timeout_seconds
+    )
+
+
+def own_timeout_seconds(
+    rules: ParkingRules,
+    break_even_seconds: float,
+    adaptive_timeout: float | None = None,
+    waiting_timeout_seconds: float = 0.0,
+) -> float:
+    """The timeout that a model's rules ask for, given T*; `adaptive_timeout` is in T*."""
     wanted = break_even_seconds
     if rules.policy is ParkingPolicy.NEVER:
         wanted = math.inf
     elif rules.policy is ParkingPolicy.FIXED and rules.fixed_seconds is not None:
         wanted = rules.fixed_seconds
-    elif rules.policy is ParkingPolicy.ADAPTIVE and model.adaptive_timeout is not None:
-        wanted = model.adaptive_timeout * break_even_seconds
-    return max(wanted, rules.min_idle_seconds, model.waiting_timeout_seconds)
+    elif rules.policy is ParkingPolicy.ADAPTIVE and adaptive_timeout is not None:
+        wanted = adaptive_timeout * break_even_seconds
+    return max(wanted, rules.min_idle_seconds, waiting_timeout_seconds)
 
 
 def _hold(model: ModelState, fleet: FleetState, now: float, timeout: float | None) -> Block | None:
