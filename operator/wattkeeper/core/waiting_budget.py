@@ -59,7 +59,7 @@ def note_request(
     today = days.pop() if days and days[-1].number >= number else Day(number, 0, {})
     gaps = today.gaps
     if idle_seconds is not None and idle_seconds > 0:
-        key = _bin(idle_seconds)
+        key = gap_bin(idle_seconds)
         gaps = {**gaps, key: gaps.get(key, 0) + 1}
     days.append(Day(today.number, today.requests + 1, gaps))
     recent = sum(day.requests for day in days if number - day.number < CAP_DAYS)
@@ -83,7 +83,7 @@ def waiting_timeout_seconds(budget: WaitingBudget, now: float) -> float:
     timeout, left = 0.0, allowed
     for key in sorted(counts, reverse=True):
         if left < counts[key]:
-            timeout = math.exp(key * _STEP)
+            timeout = bin_seconds(key)
             break
         left -= counts[key]
     if allowed < FEW:
@@ -114,5 +114,11 @@ def from_plain(plain: Mapping[str, Any], share: float) -> WaitingBudget:
         raise ValueError(f"not a waiting budget: {error}") from error
 
 
-def _bin(seconds: float) -> int:
+def gap_bin(seconds: float) -> int:
+    """The histogram's bin of a gap."""
     return math.ceil(math.log(max(seconds, 1.0)) / _STEP)
+
+
+def bin_seconds(number: int) -> float:
+    """A bin's upper edge."""
+    return math.exp(number * _STEP)
