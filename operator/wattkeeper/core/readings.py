@@ -63,7 +63,8 @@ class GpuReading:
     model_name: str = ""
     power_watts: Sample | None = None  # a running average of about a second, by the driver
     power_instant_watts: Sample | None = None
-    power_limit_watts: Sample | None = None
+    power_limit_watts: Sample | None = None  # the cap in force
+    power_default_watts: Sample | None = None  # the board's default cap, its TDP
     energy_joules: Sample | None = None  # counter, since the driver was loaded
     gpu_util_ratio: Sample | None = None  # share of time any kernel ran; absent with MIG
     engine_active_ratio: Sample | None = None  # profiling fields: known to stick at 0 on a busy GPU
