@@ -239,15 +239,15 @@ class Allocator:
             return
         if decision.chosen is not None:
             logger.info("%s/%s: placed: %s", parsed.demand.namespace, parsed.demand.name, decision.message)
-            await self._reporter.event(resource, "Normal", "Placed", "Place", decision.message)
+            self._reporter.event(resource, "Normal", "Placed", "Place", decision.message)
         else:
-            await self._reporter.event(resource, "Warning", "Unschedulable", "Place", decision.message)
+            self._reporter.event(resource, "Warning", "Unschedulable", "Place", decision.message)
 
     async def _refuse(self, resource: Object, reason: str, message: str) -> None:
         previous = resource.get("status") or {}
         status = refused_status(reason, message, self._reporter.stamp(resource), previous)
         if await self._reporter.write(resource, status) is not resource:
-            await self._reporter.event(resource, "Warning", reason, "Validate", message)
+            self._reporter.event(resource, "Warning", reason, "Validate", message)
 
     # ---- judging ---------------------------------------------------------------------------------
 

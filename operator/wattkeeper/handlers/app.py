@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 _CRD_RETRY_SECONDS = 2.0
 _LAST_GRACE_SECONDS = 10.0
+_COALESCE_SECONDS = 0.1
 
 
 async def run(
@@ -127,12 +128,12 @@ class Leader:
         self._snapshot = Snapshot()
         self._queue: WorkQueue[Key] = WorkQueue()
         executor = Executor(client, validate_pods=settings.validate_pods)
-        events = EventRecorder(client, settings.own_identity, seconds_now)
+        self._events = EventRecorder(client, settings.own_identity, seconds_now)
         tools = Tools(
             executor,
             self._snapshot,
             Children(executor, self._snapshot, forecaster, settings.endpoint_propagation_seconds),
-            Reporter(executor, events, self._snapshot, _now),
+            Reporter(executor, self._events, self._snapshot, _now),
             metrics,
             seconds_now,
         )
@@ -160,7 +161,8 @@ class Leader:
         await self._learn()
         settled = Debounce(self._settings.settle_seconds, self._capacity_settled)
         self._snapshot.capacity_changed = settled.call
-        self._snapshot.touched = self._queue.add
+        # One step of a rollout changes Deployment, pods and counts: look once, when it is through.
+        self._snapshot.touched = lambda key: self._queue.add_after(key, _COALESCE_SECONDS)
         self._snapshot.gone = self._forget
         for claim in self._snapshot.in_creation_order():
             self._queue.add(claim.key)
@@ -168,6 +170,7 @@ class Leader:
         await supervise(
             self._allocator.work(),
             self._pools.work(),
+            self._events.work(),
             self._sweep.work(self._settings.sweep_interval_seconds, self._settings.namespaces),
             *(self._reconciler.work() for _ in range(self._settings.workers)),
             self._kopf(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from wattkeeper.core.fleet import Pool
 from wattkeeper.core.forecast import Forecaster, MemoryFit
 from wattkeeper.handlers.reading import Reading
 from wattkeeper.kube.client import Object
+from wattkeeper.kube.concurrency import all_of
 from wattkeeper.kube.errors import DeniedError
 from wattkeeper.kube.executor import Executor
 from wattkeeper.kube.manifests.deployment import deployment
@@ -89,9 +91,12 @@ class Children:
             raise PoolGoneError(candidate.pool)
         placed = _facts(pool, candidate.gpus_per_replica, candidate.memory, reading.fingerprint)
         manifests = self._render(reading, placed, surge=False)
+        # At the same time, as others wait for their turn with the allocator.
+        await all_of(self._refuse_foreign(reading), self._judge(reading, manifests, with_pods=True))
+
+    async def _refuse_foreign(self, reading: Reading) -> None:
         if self.of(reading) is None:
             await self._existing(reading)
-        await self._judge(reading, manifests, with_pods=True)
 
     async def _judge(self, reading: Reading, manifests: list[dict[str, Any]], *, with_pods: bool) -> None:
         uid, judged = reading.parsed.demand.uid, digest(manifests)
@@ -163,19 +168,17 @@ class Children:
         Raises NameTakenError where a Deployment or Service of the name is somebody else's.
         """
         demand = reading.parsed.demand
-        found: ChildRecord | None = None
-        for resource in (DEPLOYMENTS, SERVICES):
-            existing = await self._executor.read_child(resource, Key(demand.namespace, demand.name))
-            if existing is None:
-                continue
-            if not _adoptable(existing, demand.uid):
+        key = Key(demand.namespace, demand.name)
+        existing = await asyncio.gather(
+            *(self._executor.read_child(resource, key) for resource in (DEPLOYMENTS, SERVICES))
+        )
+        for thing in existing:
+            if thing is not None and not _adoptable(thing, demand.uid):
                 raise NameTakenError(
-                    f"a {resource.kind} {demand.name} exists in {demand.namespace} that belongs to something "
-                    "else: delete it, or create the LLMDeployment under another name"
+                    f"a {thing['kind']} {key.name} exists in {key.namespace} that belongs to something else: "
+                    "delete it, or create the LLMDeployment under another name"
                 )
-            if resource is DEPLOYMENTS:
-                found = child_value(existing)
-        return found
+        return child_value(existing[0]) if existing[0] is not None else None
 
     # ---- rendering -----------------------------------------------------------------------------------
 

@@ -102,6 +102,8 @@ class Reconciler:
         claim = self._snapshot.claim(key)
         if claim is None:
             return self._forget(key)
+        if claim.pool is None:
+            return self._desk.request(claim)
         inputs = self._inputs(claim)
         if self._settled.get(key) == inputs:
             return None
@@ -161,7 +163,7 @@ class Reconciler:
         for kind in outcome.repaired:
             self._metrics.repairs.labels(kind).inc()
             note = f"{kind} {key.name} was changed or deleted by somebody else; it is as it should be again"
-            await self._reporter.event(resource, "Normal", "DriftRepaired", "Repair", note)
+            self._reporter.event(resource, "Normal", "DriftRepaired", "Repair", note)
         trouble = lifecycle.trouble_of(facts, [pod.trouble for pod in self._snapshot.pods_of(key)])
         serving = Serving(
             selector=selector_text(reading.owner.selector()),
@@ -171,19 +173,19 @@ class Reconciler:
         )
         stamp, previous = self._reporter.stamp(resource), resource.get("status") or {}
         news = [Condition(cond.ACCEPTED, "True", "Valid", "the spec is understood")]
-        conflict = await self._conflict(key, reading)
+        conflict = self._conflict(key, reading)
         status = serving_status(serving, reading.parsed.spec, stamp, previous)
         status = conditioned_status([*news, *([conflict] if conflict else [])], stamp, status)
         await self._reporter.write(resource, status)
-        await self._tell(resource, status, trouble)
+        self._tell(resource, status, trouble)
 
-    async def _tell(self, resource: Object, status: Mapping[str, Any], trouble: str | None) -> None:
+    def _tell(self, resource: Object, status: Mapping[str, Any], trouble: str | None) -> None:
         before = (resource.get("status") or {}).get("conditions") or []
         ready = find_condition(status["conditions"], cond.READY) or {}
         if ready.get("status") == "True" and condition_status(before, cond.READY) != "True":
-            await self._reporter.event(resource, "Normal", "Ready", "Serve", str(ready.get("message")))
+            self._reporter.event(resource, "Normal", "Ready", "Serve", str(ready.get("message")))
         if trouble is not None:
-            await self._reporter.event(resource, "Warning", "Failed", "Serve", trouble)
+            self._reporter.event(resource, "Warning", "Failed", "Serve", trouble)
 
     def _note_writers(self, key: Key, facts: ChildFacts) -> None:
         conflict = lifecycle.replicas_conflict(
@@ -194,7 +196,7 @@ class Reconciler:
         else:
             self._conflicts[key] = conflict
 
-    async def _conflict(self, key: Key, reading: Reading) -> Condition | None:
+    def _conflict(self, key: Key, reading: Reading) -> Condition | None:
         """The ReplicasConflict condition, None where there never was one."""
         conflict = self._conflicts.get(key)
         if conflict is None:
@@ -211,7 +213,7 @@ class Reconciler:
             f"{reading.parsed.spec.replicas}. Scale the LLMDeployment instead, by kubectl scale llmd "
             f"{key.name} or an HPA that targets it"
         )
-        await self._reporter.event(reading.resource, "Warning", "ReplicasConflict", "Scale", message)
+        self._reporter.event(reading.resource, "Warning", "ReplicasConflict", "Scale", message)
         return Condition(cond.REPLICAS_CONFLICT, "True", "AnotherWriter", message)
 
     async def _refuse(self, resource: Object, reason: str, message: str) -> None:
@@ -219,7 +221,7 @@ class Reconciler:
         stamp = self._reporter.stamp(resource)
         written = await self._reporter.write(resource, refused_status(reason, message, stamp, previous))
         if written is not resource:
-            await self._reporter.event(resource, "Warning", reason, "Validate", message)
+            self._reporter.event(resource, "Warning", reason, "Validate", message)
 
     def _inputs(self, claim: Claim) -> Any:
         """All that is watched and that a reconciliation depends on."""

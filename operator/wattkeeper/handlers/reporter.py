@@ -43,6 +43,6 @@ class Reporter:
         self._snapshot.claims.observe(claim_of(written))
         return written
 
-    async def event(self, resource: Object, severity: Severity, reason: str, action: str, note: str) -> None:
+    def event(self, resource: Object, severity: Severity, reason: str, action: str, note: str) -> None:
         """Say something where `kubectl describe` shows it."""
-        await self._events.record(resource, severity, reason, action, note)
+        self._events.record(resource, severity, reason, action, note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections import OrderedDict
@@ -22,21 +23,26 @@ _MAX_NOTE = 1024  # of the API
 #: The same thing about the same object is said once in so long; conditions say what holds meanwhile.
 _REPEAT_SECONDS = 600.0
 _REMEMBERED = 4096
+_MOST_UNSENT = 4096
 
 
 class EventRecorder:
-    """Writes Events, best effort: an Event that can't be written never holds up what it is about."""
+    """Writes Events, best effort: one that can't be written never holds up what it is about."""
 
     def __init__(self, client: Client, instance: str, clock: Callable[[], float]) -> None:
         self._client = client
         self._instance = instance[:128]
         self._clock = clock
         self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._unsent: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_UNSENT)
 
-    async def record(
+    def record(
         self, about: Mapping[str, Any], severity: Severity, reason: str, action: str, note: str
     ) -> None:
-        """Say something about an object. `reason` and `action` are CamelCase words; `note` is for people."""
+        """Say something about an object. `reason` and `action` are CamelCase words; `note` is for people.
+
+        It is sent by `work`, so that nobody waits for it.
+        """
         metadata = about["metadata"]
         if self._said_lately((metadata["uid"], severity, reason, note)):
             return
@@ -62,7 +68,24 @@ class EventRecorder:
             },
         }
         try:
-            await self._client.send(Request("POST", EVENTS.collection(namespace), EVENTS.kind, {}, event))
+            self._unsent.put_nowait(event)
+        except asyncio.QueueFull:
+            logger.warning("too many Events, one about %s is lost: %s", metadata["name"], note)
+
+    async def work(self) -> None:
+        """Send what was recorded, for as long as the leader leads."""
+        while True:
+            await self._send(await self._unsent.get())
+
+    async def flush(self) -> None:
+        """Send what is recorded by now."""
+        while not self._unsent.empty():
+            await self._send(self._unsent.get_nowait())
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        path = EVENTS.collection(event["metadata"]["namespace"])
+        try:
+            await self._client.send(Request("POST", path, EVENTS.kind, {}, event))
         except ApiError as error:
             logger.debug("an Event was lost: %s", error)
 

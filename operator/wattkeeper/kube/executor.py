@@ -10,6 +10,7 @@ from typing import Any
 
 from wattkeeper.api import names
 from wattkeeper.kube.client import APPLY, JSON, Client, Object, Request
+from wattkeeper.kube.concurrency import all_of
 from wattkeeper.kube.errors import DeniedError, NotFoundError
 from wattkeeper.kube.manifests.deployment import paused, pod_of
 from wattkeeper.kube.resources import (
@@ -89,10 +90,11 @@ class Executor:
 
         `with_pods`: also one more pod of each Deployment, for quotas and pod security.
         """
-        for manifest in manifests:
-            await self._apply(manifest, dry=True)
-            if with_pods and self._validate_pods and manifest["kind"] == DEPLOYMENTS.kind:
-                await self._dry_run_pod(manifest)
+        pods = manifests if with_pods and self._validate_pods else []
+        await all_of(
+            *(self._apply(manifest, dry=True) for manifest in manifests),
+            *(self._dry_run_pod(each) for each in pods if each["kind"] == DEPLOYMENTS.kind),
+        )
 
     async def apply(self, manifest: dict[str, Any]) -> Object:
         """Create the object, or bring our fields of it back to what they should be."""

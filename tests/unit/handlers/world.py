@@ -49,9 +49,9 @@ class World:
         self.queue: WorkQueue[Key] = WorkQueue(jitter=lambda: 1.0)
         client = cast(Client, self.api)
         executor = Executor(client)
-        events = EventRecorder(client, "test", self._clock)
+        self.events = EventRecorder(client, "test", self._clock)
         self.children = Children(executor, self.snapshot, forecaster, 10)
-        reporter = Reporter(executor, events, self.snapshot, self._date)
+        reporter = Reporter(executor, self.events, self.snapshot, self._date)
         self.metrics = Metrics()
         tools = Tools(executor, self.snapshot, self.children, reporter, self.metrics, self._clock)
         self.allocator = Allocator(tools, forecaster, settling_seconds=30)
@@ -181,6 +181,7 @@ class World:
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
+        await self.events.flush()
 
     async def place(self, name: str, node_name: str, **spec: Any) -> None:
         """A model that runs."""
