@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import yaml
 
+from wattkeeper.api.errors import shorten
+
 STDIN = "-"
 _MOST_BYTES = 256 * 1024 * 1024
 
@@ -35,15 +37,15 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        return str(self.resource.get("kind") or "")
+        return _text(self.resource.get("kind"))
 
     @property
     def namespace(self) -> str:
-        return str(self._metadata.get("namespace") or "default")
+        return _text(self._metadata.get("namespace")) or "default"
 
     @property
     def name(self) -> str:
-        return str(self._metadata.get("name") or "")
+        return _text(self._metadata.get("name"))
 
     @property
     def _metadata(self) -> Mapping[str, Any]:
@@ -54,6 +56,11 @@ class Manifest:
         """An error of this resource; `problem` begins with the field."""
         named = f"{self.kind} {self.name}".strip()
         return InputError(f"{self.where}{f' ({named})' if named else ''}: {problem}")
+
+
+def _text(value: Any) -> str:
+    """A name as it stands there; what isn't a text is spelled, for the error that it will give."""
+    return value if isinstance(value, str) else shorten(value) if value else ""
 
 
 def read_manifests(source: str) -> list[Manifest]:
@@ -93,19 +100,34 @@ def _bounded(content: bytes, name: str) -> bytes:
 
 
 def _resources(where: str, document: Any) -> Iterator[Manifest]:
+    manifest = _resource(where, document)
+    if not _is_list(manifest):
+        yield manifest
+        return
+    items = manifest.resource["items"] or []
+    if not isinstance(items, list):
+        raise manifest.error("items: must be a list")
+    # The API server leaves out of a typed list's items what the list says for all of them.
+    said = {"apiVersion": manifest.resource.get("apiVersion"), "kind": manifest.kind.removesuffix("List")}
+    for number, item in enumerate(items, start=1):
+        each = _resource(f"{where}, item {number}", {**said, **item} if isinstance(item, Mapping) else item)
+        if _is_list(each):
+            # A few aliases would make Lists of Lists stand for any number of resources.
+            raise each.error("kind: is a List within a List: put its items into the outer one")
+        yield each
+
+
+def _resource(where: str, document: Any) -> Manifest:
     if not isinstance(document, Mapping):
         raise InputError(f"{where}: is no resource: write a map with apiVersion, kind and metadata")
     manifest = Manifest(where, document)
     if not manifest.kind:
         raise manifest.error("kind: is missing: write it, such as kind: LLMDeployment")
-    if not manifest.kind.endswith("List") or "items" not in document:
-        yield manifest
-        return
-    items = document["items"] or []
-    if not isinstance(items, list):
-        raise manifest.error("items: must be a list")
-    for number, item in enumerate(items, start=1):
-        yield from _resources(f"{where}, item {number}", item)
+    return manifest
+
+
+def _is_list(manifest: Manifest) -> bool:
+    return manifest.kind.endswith("List") and "items" in manifest.resource
 
 
 def _in_one_line(error: yaml.YAMLError) -> str:
@@ -116,26 +138,38 @@ def _in_one_line(error: yaml.YAMLError) -> str:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """A safe loader that leaves times as text and refuses a key that is written twice."""
+    """A safe loader that leaves times as text, refuses a key that is written twice, and names the place."""
 
     yaml_implicit_resolvers: ClassVar[Mapping[str, Any]] = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            # PyYAML's own constructors stumble over values that their tag doesn't fit, such as !!int x.
+            tag = node.tag.removeprefix("tag:yaml.org,2002:")
+            raise _at(node, f"{shorten(node.value)} can't be read as {tag}: correct it or quote it") from None
 
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[Any] = set()
+
+def _mapping(loader: Any, node: yaml.Node) -> dict[Any, Any]:
+    if not isinstance(node, yaml.MappingNode):
+        raise _at(node, "a map is needed here")
+    seen: set[str] = set()
     for key_node, _ in node.value:
-        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-        if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} is there twice: keep one of them", key_node.start_mark
-            )
-        if key is not None:
-            seen.add(key)
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise _at(key_node, "a key must be a text")
+        if key_node.value in seen and key_node.tag != "tag:yaml.org,2002:merge":
+            raise _at(key_node, f"the key {key_node.value!r} is there twice: keep one of them")
+        seen.add(key_node.value)
     loader.flatten_mapping(node)
     return dict(loader.construct_pairs(node, deep=True))
+
+
+def _at(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)

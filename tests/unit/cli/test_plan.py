@@ -174,7 +174,9 @@ def test_yaml_says_what_json_says(planner: Planner) -> None:
 
 def test_a_list_from_kubectl_is_a_fleet(planner: Planner) -> None:
     assert planner.statuses([listed(llmd())], [listed(*SEED_FLEET)])["llama"]["pool"] == "l4"
-    as_json = json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": SEED_FLEET})
+    # The API server itself (kubectl get --raw) says kind and version once, for all items.
+    items = [{key: each[key] for key in ("metadata", "spec", "status")} for each in SEED_FLEET]
+    as_json = json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": items})
     assert planner.statuses([llmd()], [as_json])["llama"]["pool"] == "l4"
 
 
@@ -364,6 +366,27 @@ FIRST = "llmd.yaml: document 1 (LLMDeployment llama)"
         (["metadata: {name: x}"], SEED_FLEET, "llmd.yaml: document 1 (x): kind: is missing: write it"),
         (["[" * 5000], SEED_FLEET, "llmd.yaml: n"),
         (["kind: List\nitems: {}x"], SEED_FLEET, "llmd.yaml: no valid YAML"),
+        (
+            ["a: !!int x"],
+            SEED_FLEET,
+            "llmd.yaml: no valid YAML: 'x' can't be read as int: correct it or quote",
+        ),
+        (["a: !!bool x"], SEED_FLEET, "llmd.yaml: no valid YAML: 'x' can't be read as bool"),
+        (["a: !!timestamp x"], SEED_FLEET, "llmd.yaml: no valid YAML: 'x' can't be read as timestamp"),
+        (["a: !!int ''"], SEED_FLEET, "llmd.yaml: no valid YAML: '' can't be read as int"),
+        (["a: !!map x"], SEED_FLEET, "llmd.yaml: no valid YAML: a map is needed here at line 1, column 4"),
+        ([f"a: {'9' * 5000}"], SEED_FLEET, "llmd.yaml: no valid YAML: '999"),
+        (["? [a]\n: b"], SEED_FLEET, "llmd.yaml: no valid YAML: a key must be a text at line 1, column 3"),
+        (
+            [listed(listed(llmd()))],
+            SEED_FLEET,
+            "llmd.yaml: document 1, item 1 (List): kind: is a List within a List: put its items into the",
+        ),
+        (
+            [listed(llmd(), "x")],  # type: ignore[arg-type]
+            SEED_FLEET,
+            "llmd.yaml: document 1, item 2: is no resource",
+        ),
         (["kind: List\nitems: nodes"], SEED_FLEET, "llmd.yaml: document 1 (List): items: must be a list"),
         (
             [{"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"config.json": {"a": 1}}}, llmd()],
@@ -376,6 +399,30 @@ def test_bad_input_is_one_error_that_names_file_document_field_and_cure(
     planner: Planner, deployments: list[Any], fleet: list[Any], error: str
 ) -> None:
     assert planner.error(deployments, fleet).startswith(error)
+
+
+def aliases(levels: int, innermost: str) -> str:
+    """YAML of `levels` lists of ten aliases each, the last under the anchor `bomb`: 10 ** levels entries."""
+    lines = [f"a0: &a0 [{innermost}]"]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, levels + 1)]
+    return "\n".join(lines).replace(f"&a{levels} ", "&bomb ") + "\n"
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["metadata.name", "metadata.namespace", "kind", "spec.model.id", "spec.sla.interTokenLatency", "spec"],
+)
+def test_aliases_that_stand_for_gigabytes_cost_nothing(planner: Planner, field: str) -> None:
+    resource = llmd()
+    *path, last = field.split(".")
+    place = resource
+    for name in path:
+        place = place[name]
+    place[last] = "BOMB"
+    text = aliases(30, "x") + yaml.safe_dump(resource).replace("BOMB", "*bomb")
+    result = planner.run([text], SEED_FLEET)
+    assert result.exit_code == 2
+    assert len(result.stderr) < 2000
 
 
 def test_all_errors_are_said_at_once(planner: Planner) -> None:
