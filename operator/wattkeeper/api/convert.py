@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from wattkeeper.api.config_json import config_from_architecture, config_from_text
-from wattkeeper.api.errors import FieldError, SpecErrors, field_errors, shorten
+from wattkeeper.api.errors import FieldError, SpecErrors, field_errors, join_path, shorten
 from wattkeeper.api.names import API_VERSION, GPU_NODE_POOL, LABEL_DISCOVERED, LLM_DEPLOYMENT
 from wattkeeper.api.pod_template import node_selector_of, template_errors, tolerations_of
 from wattkeeper.api.quantities import parse_duration, parse_quantity
@@ -112,7 +112,7 @@ def pool_from(resource: Mapping[str, Any], *, unknown_fields: UnknownFields = "i
     spec = _validated(GPUNodePoolSpec, resource, unknown_fields, errors)
     if errors or spec is None:
         raise SpecErrors(errors)
-    labels = {str(key): str(value) for key, value in _mapping(metadata.get("labels")).items()}
+    labels = {str(key): str(value or "") for key, value in _mapping(metadata.get("labels")).items()}
     pool = WrittenPool(
         name=metadata["name"],
         node_selector=MappingProxyType(dict(spec.node_selector)),
@@ -151,7 +151,8 @@ def _identity_errors(
         )
     if resource.get("kind") != kind:
         errors.append(FieldError("kind", f"must be {kind}; got {shorten(resource.get('kind'))}"))
-    name = _mapping(resource.get("metadata")).get("name")
+    metadata = _mapping(resource.get("metadata"))
+    name = metadata.get("name")
     fits = isinstance(name, str) and len(name) <= name_length and "\n" not in name
     if not fits or re.search(name_pattern, str(name)) is None:
         first = "a letter" if name_pattern == RFC_1035 else "a letter or digit"
@@ -162,7 +163,22 @@ def _identity_errors(
                 f"and ending with a letter or digit; got {shorten(name)}",
             )
         )
-    return errors
+    return errors + _text_errors(metadata)
+
+
+def _text_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """What of the metadata isn't the text that it must be: the API server refuses it, a file may have it."""
+    texts = {f"metadata.{field}": metadata.get(field) for field in ("namespace", "uid", "creationTimestamp")}
+    texts |= {
+        join_path("metadata.labels", key): value
+        for key, value in _mapping(metadata.get("labels")).items()
+        if isinstance(key, str)
+    }
+    return [
+        FieldError(field, f"must be a string: quote it; got {shorten(value)}")
+        for field, value in texts.items()
+        if value is not None and not isinstance(value, str)
+    ]
 
 
 def _model_config(model: Model, config_text: str | None) -> Mapping[str, Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -62,6 +62,15 @@ class ApiModel(BaseModel):
         alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, strict=True
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_absent(cls, value: Any) -> Any:
+        """A field that is null takes its default: the API server prunes it, as in `parking:` with no more."""
+        if not isinstance(value, Mapping):
+            return value
+        names = {field.alias or name for name, field in cls.model_fields.items()}
+        return {key: each for key, each in value.items() if each is not None or key not in names}
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:

@@ -138,6 +138,13 @@ def _good() -> list[Case]:
             [{"key": "tier", "operator": "NotIn", "values": ["", "spot"]}],
         ),
         Case("spec.parking", {}),
+        # A key with nothing after it is null in YAML; the API server puts the default there.
+        *(Case(f"spec.{field}", None) for field in ("server", "parking", "placement", "replicas")),
+        *(Case(f"spec.server.{field}", None) for field in ("args", "image", "template", "weightCache")),
+        Case("spec.sla.statistic", None),
+        Case("spec.workload.promptTokens", None),
+        Case("spec.placement.tensorParallelSize", None),
+        Case("spec.model.architecture", None),
         Case("spec.parking", {"policy": "Fixed", "idleTimeout": "15m"}),
         Case("spec.parking", {"policy": "Never", "dryRun": True, "minIdle": "0s"}),
         Case("metadata.name", "a" * 63, base="POOL"),
@@ -292,6 +299,7 @@ def _bad_loads() -> list[Case]:
         Case("spec.workload.outputTokens", 1e30, "spec.workload.outputTokens", python_words="an integer"),
         Case("spec.workload.outputTokens", "NaN", "spec.workload.outputTokens", python_words="an integer"),
         Case("spec.workload", ABSENT, "spec.workload", python_words="is required"),
+        Case("spec.workload", None, "spec.workload", python_words="is required"),
     ]
 
 
@@ -317,6 +325,7 @@ def _bad_slas() -> list[Case]:
         Case(field, 50, field, python_words=_ITL),
         Case(field, 0.05, field, python_words=_ITL),
         Case("spec.sla", {}, field, python_words="is required"),
+        Case(field, None, field, python_words="is required"),
         Case("spec.sla.statistic", "P99", "spec.sla.statistic", "P95"),
         Case("spec.sla.timeToFirstToken", "0s", "spec.sla.timeToFirstToken", "from 1ms to 1h"),
         Case(
@@ -339,6 +348,12 @@ def _bad_placements() -> list[Case]:
     return [
         Case("spec.placement.tensorParallelSize", 3, "spec.placement.tensorParallelSize", "8"),
         Case("spec.placement.tensorParallelSize", 0, "spec.placement.tensorParallelSize", "8"),
+        Case(
+            "spec.placement.tensorParallelSize",
+            True,
+            "spec.placement.tensorParallelSize",
+            python_words="an integer",
+        ),
         Case(f"{selector}.matchLabels", {"tier": "a b"}, f"{selector}.matchLabels", "a label's value"),
         Case(
             f"{selector}.matchLabels", {"tier": 1}, f"{selector}.matchLabels", python_words="a label's value"

@@ -278,6 +278,26 @@ def test_a_pool_that_the_operator_found() -> None:
     assert pool_from(resource).discovered
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("namespace", ["x"]),
+        ("namespace", 5),
+        ("uid", 1),
+        ("creationTimestamp", 2026),
+        ("labels", {"tier": 1}),
+    ],
+)
+def test_metadata_that_is_no_text_is_refused(field: str, value: Any) -> None:
+    for resource, parse in ((llama(), deployment_from), (copy.deepcopy(POOL), pool_from)):
+        resource["metadata"][field] = value
+        with pytest.raises(SpecErrors) as refused:
+            parse(resource)
+        (error,) = refused.value.errors
+        assert error.field.startswith(f"metadata.{field}")
+        assert error.message.startswith("must be a string: quote it; got ")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from wattkeeper.api.schema import ANY_OBJECT, ATOMIC_LIST, ApiModel, DurationRange, QuantityRange, Rule, Text
 from wattkeeper.api.v1alpha1.architecture import Architecture
@@ -181,6 +182,13 @@ class ServiceLevel(ApiModel):
     )
 
 
+def _not_a_boolean(value: Any) -> Any:
+    # Python takes true for 1; the API server doesn't.
+    if isinstance(value, bool):
+        raise PydanticCustomError("int_type", "an integer")
+    return value
+
+
 class Placement(ApiModel):
     """Where the replicas may go. Tolerations and node selectors are read from server.template."""
 
@@ -188,7 +196,7 @@ class Placement(ApiModel):
         default_factory=LabelSelector,
         description="Labels of the GPUNodePools that may be used; default: all.",
     )
-    tensor_parallel_size: Literal[1, 2, 4, 8] | None = Field(
+    tensor_parallel_size: Annotated[Literal[1, 2, 4, 8], BeforeValidator(_not_a_boolean)] | None = Field(
         default=None, description="GPUs of one replica; default: chosen with the pool."
     )
 
