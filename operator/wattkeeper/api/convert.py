@@ -19,6 +19,7 @@ from wattkeeper.api.schema import ApiModel
 from wattkeeper.api.v1alpha1.common import RFC_1035, RFC_1123, LabelSelector
 from wattkeeper.api.v1alpha1.gpunodepool import GPUNodePoolSpec
 from wattkeeper.api.v1alpha1.llmdeployment import ConfigMapReference, LLMDeploymentSpec, Model, Workload
+from wattkeeper.api.v1alpha1.llmdeployment_status import LLMDeploymentStatus
 from wattkeeper.core.demand import (
     Demand,
     LabelRequirement,
@@ -94,6 +95,23 @@ def demand_from(
 ) -> Demand:
     """The demand of an LLMDeployment alone; see `deployment_from`."""
     return deployment_from(resource, config_text, unknown_fields=unknown_fields).demand
+
+
+def status_from(resource: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The status of an LLMDeployment once it is sound, empty while it has none.
+
+    For files; what the API server gives is checked already. Raises SpecErrors with every error found.
+    """
+    status = resource.get("status")
+    if status is None:
+        return {}
+    if not isinstance(status, Mapping):
+        raise SpecErrors([FieldError("status", f"must be a map; got {shorten(status)}")])
+    try:
+        LLMDeploymentStatus.model_validate(dict(status))
+    except ValidationError as error:
+        raise SpecErrors(field_errors(error, LLMDeploymentStatus, "status")) from None
+    return status
 
 
 def config_reference(resource: Mapping[str, Any]) -> ConfigMapReference | None:

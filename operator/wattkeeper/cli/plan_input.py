@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wattkeeper.api.convert import ParsedDeployment, config_reference, deployment_from, pool_from
+from wattkeeper.api.convert import (
+    ParsedDeployment,
+    config_reference,
+    deployment_from,
+    pool_from,
+    status_from,
+)
 from wattkeeper.api.errors import SpecErrors
 from wattkeeper.api.names import GPU_NODE_POOL, LLM_DEPLOYMENT
 from wattkeeper.api.status import recorded_placement
@@ -61,15 +67,22 @@ def read_input(files: Sequence[str], fleet_files: Sequence[str]) -> PlanInput:
         errors.append(InputError(f"{where}: no Node in it: kubectl get nodes -o yaml writes them"))
     config_maps = _config_maps([*found, *given], errors)
     fleet = _fleet(found, errors)
+    _check_statuses((*known.values(), *asked.values()), errors)
     placed = {key: each for key, each in known.items() if recorded_placement(each.resource)}
     bound = {} if errors else bound_replicas(each.resource for each in _of_kind(found, "Pod"))
     deployments = []
+    by_uid: dict[str, Manifest] = {}
     for position, (key, manifest) in enumerate({**placed, **asked}.items()):
         try:
             parsed = _parsed(manifest, position, config_maps, strict=key in asked)
         except SpecErrors as error:
             errors += [manifest.error(each) for each in error.errors]
             continue
+        first = by_uid.setdefault(parsed.demand.uid, manifest)
+        if first is not manifest:
+            # The allocator tells them apart by it.
+            problem = f"metadata.uid: is that of {first.name} in {first.where}: remove it from the copy"
+            errors.append(manifest.error(problem))
         status = _status([manifest, *filter(None, [placed.get(key)])])
         deployments.append(Deployment(parsed, key in asked, status, _assignment(status, bound.get(key, 0))))
     if errors:
@@ -92,12 +105,22 @@ def _parsed(
     text = None
     if reference := config_reference(manifest.resource):
         text = config_maps.get((manifest.namespace, reference.name), {}).get(reference.key)
+        if text is None and not strict:
+            text = "{}"  # what it serves needn't be known: it holds its GPUs, wherever its ConfigMap is
     parsed = deployment_from(manifest.resource, text, unknown_fields="forbid" if strict else "ignore")
     if parsed.demand.created:
         return parsed
     # What isn't created yet comes after all that is, in the order of the files.
     later = replace(parsed.demand, created=f"9999-12-31T23:59:59.{position:09}Z")
     return replace(parsed, demand=later)
+
+
+def _check_statuses(manifests: Iterable[Manifest], errors: list[InputError]) -> None:
+    for each in manifests:
+        try:
+            status_from(each.resource)
+        except SpecErrors as error:
+            errors += [each.error(one) for one in error.errors]
 
 
 def _status(manifests: Iterable[Manifest]) -> Mapping[str, Any]:

@@ -164,6 +164,12 @@ def test_whoever_is_not_placed_stands_out(planner: Planner) -> None:
     assert result.stdout.startswith("default/llama → not placed (NoFeasiblePool)")
 
 
+def test_labels_are_shown_as_they_are(planner: Planner) -> None:
+    result = planner.run([llmd()], [node("n", "[bold]L4[/nope] :smile:")])
+    assert result.exit_code == 1
+    assert "[bold]L4[/nope] :smile:" in result.stdout
+
+
 def test_yaml_says_what_json_says(planner: Planner) -> None:
     deployments = [llmd()]
     printed = yaml.safe_load(planner.run(deployments, SEED_FLEET, "-o", "yaml").stdout)
@@ -235,6 +241,14 @@ def test_placed_llmdeployments_in_the_fleet_keep_their_gpus(planner: Planner) ->
     # Its bound pod holds the GPU already: nothing is counted twice.
     two = [node("l", gpus=2), pod("p", "l", owner="there"), there]
     assert planner.statuses([llmd()], two)["llama"]["pool"] == "l4"
+
+
+def test_what_holds_gpus_may_be_described_elsewhere(planner: Planner) -> None:
+    """`kubectl get llmd -A` tells where a model is, not what its ConfigMap says of it."""
+    model = {"id": "acme/own", "configMapRef": {"name": "acme"}}
+    there = llmd("there", status=PLACED, spec={"model": model})
+    assert planner.statuses([llmd()], [*SEED_FLEET, there])["llama"]["pool"] == "a30"
+    assert "no ConfigMap acme" in planner.error([there], SEED_FLEET)
 
 
 def test_what_is_placed_isnt_moved(planner: Planner) -> None:
@@ -333,6 +347,40 @@ FIRST = "llmd.yaml: document 1 (LLMDeployment llama)"
             [llmd(), llmd()],
             SEED_FLEET,
             "llmd.yaml: document 2 (LLMDeployment llama): metadata.name: is there already",
+        ),
+        (
+            [llmd("a", metadata={"uid": "1"}), llmd("b", metadata={"uid": "1"})],
+            SEED_FLEET,
+            "llmd.yaml: document 2 (LLMDeployment b): metadata.uid: is that of a in llmd.yaml: document",
+        ),
+        (
+            [llmd("a", metadata={"uid": "default/b"}), llmd("b")],
+            SEED_FLEET,
+            "llmd.yaml: document 2 (LLMDeployment b): metadata.uid: is that of a in llmd.yaml: document",
+        ),
+        ([llmd(metadata={"namespace": ["x"]})], SEED_FLEET, f"{FIRST}: metadata.namespace: must be a string"),
+        ([llmd(status="Ready")], SEED_FLEET, f"{FIRST}: status: must be a map; got 'Ready'"),
+        *(
+            (
+                [llmd(status={"pool": "l4", "gpusPerReplica": 1, **wrong})],
+                SEED_FLEET,
+                f"{FIRST}: status.{field}",
+            )
+            for field, wrong in [
+                ("gpusPerReplica: must be at least 1; got 0", {"gpusPerReplica": 0}),
+                ("gpusPerReplica: must be an integer; got '1'", {"gpusPerReplica": "1"}),
+                ("gpusPerReplica: must be an integer; got True", {"gpusPerReplica": True}),
+                ("pool: must be a string; got 4", {"pool": 4}),
+                ("replicas: must be an integer; got 'x'", {"replicas": "x"}),
+                ("conditions: must be a list; got 'x'", {"conditions": "x"}),
+                ("conditions[0]: must be a map; got 'x'", {"conditions": ["x"]}),
+                ("candidates: must be a list; got 'x'", {"candidates": "x"}),
+            ]
+        ),
+        (
+            [llmd()],
+            [*SEED_FLEET, llmd("there", status={"pool": "l4", "gpusPerReplica": -1})],
+            "fleet.yaml: document 4 (LLMDeployment there): status.gpusPerReplica: must be at least 1; got -1",
         ),
         ([node("n")], SEED_FLEET, "llmd.yaml: no LLMDeployment in it: add one"),
         ([llmd()], [llmd("x")], "fleet.yaml: no Node in it: kubectl get nodes -o yaml"),
