@@ -19,7 +19,8 @@ _WIDTH_WITHOUT_TERMINAL = 160
 def print_tables(outcomes: Iterable[tuple[Demand, PlacementDecision, bool]]) -> None:
     """Print each decision with its candidate table; the third value says whether it is placed."""
     width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
-    console = Console(width=width, highlight=False)
+    # Names and labels are anybody's: nothing in them is markup.
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     for number, (demand, decision, placed) in enumerate(outcomes):
         if number:
             console.print()

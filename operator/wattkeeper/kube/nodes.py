@@ -147,13 +147,29 @@ def _bound_to(pod: Mapping[str, Any]) -> str | None:
 
 
 def _schedulable(node: Mapping[str, Any], taints: list[Taint], assume_ready: bool) -> bool:
-    if _get(node, "spec", "unschedulable") or _get(node, "metadata", "deletionTimestamp"):
+    cordoned = _get(node, "spec", "unschedulable")
+    if not isinstance(cordoned, bool | None):
+        raise ManifestError("spec.unschedulable", f"must be true or false; got {shorten(cordoned)}")
+    ready = _ready(node)
+    if cordoned or _get(node, "metadata", "deletionTimestamp"):
         return False
     if any(taint.key in _STATE_TAINTS for taint in taints):
         return False
-    conditions = _list(node, "status", "conditions")
-    ready = [_get(each, "status") for each in conditions if _get(each, "type") == "Ready"]
-    return ready == ["True"] or (assume_ready and not ready)
+    return assume_ready if ready is None else ready == "True"
+
+
+def _ready(node: Mapping[str, Any]) -> str | None:
+    """The status of the condition Ready, None while the node has none."""
+    for index, each in enumerate(_list(node, "status", "conditions")):
+        field = f"status.conditions[{index}]"
+        if not isinstance(each, Mapping):
+            raise ManifestError(field, f"must be a map with type and status; got {shorten(each)}")
+        if each.get("type") == "Ready":
+            status = each.get("status")
+            if not isinstance(status, str):
+                raise ManifestError(f"{field}.status", f"must be a string: quote it; got {shorten(status)}")
+            return status
+    return None
 
 
 def _taints(node: Mapping[str, Any]) -> list[Taint]:
