@@ -96,6 +96,11 @@ def room_for(pool: Pool, newcomer: Reservation, promises: Sequence[Reservation])
     return Room.SETTLING if _best_fit_holds(pool, [*promises, newcomer]) else Room.FULL
 
 
+def replicas_left(pool: Pool, newcomer: Reservation, promises: Iterable[Reservation]) -> int:
+    """How many of the newcomer's replicas fit for certain beside all promises."""
+    return max(0, _certain(pool, newcomer, promises))
+
+
 def _by_shape(promises: Iterable[Reservation]) -> list[Reservation]:
     """Promises of one shape as one: what they may take together is the same, and there are few shapes."""
     shapes: dict[tuple[int, object, object], Reservation] = {}

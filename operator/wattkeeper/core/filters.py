@@ -17,8 +17,8 @@ from wattkeeper.core.capacity import (
     eligible_nodes,
     gpus_unpromised,
     promises_to_others,
+    replicas_left,
     room_for,
-    slots,
 )
 from wattkeeper.core.decision import Rejection
 from wattkeeper.core.demand import Demand, Sla, Statistic
@@ -193,7 +193,7 @@ def check_room(view: PoolView, gpus: int) -> list[Found]:
             "may land in the way: decided again when they are"
         )
         return [Found(Obstacle.SETTLING, Rejection("CapacitySettling", message))]
-    fitting = slots(view.eligibility.nodes, gpus)
+    fitting = replicas_left(pool, newcomer, view.promises)
     beside = f", {promised} of them promised to others" if promised else ""
     free = sum(node.gpus_free for node in view.eligibility.nodes)
     message = (

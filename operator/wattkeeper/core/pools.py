@@ -92,7 +92,10 @@ def _written_pool(
     for other in older:
         lost = [node for node in selected if matches(label_equals(other.node_selector), node.labels)]
         if lost:
-            notes.append(f"{_named(lost)} also match GPUNodePool {other.name}, which is older and keeps them")
+            match = "matches" if len(lost) == 1 else "match"
+            notes.append(
+                f"{_named(lost)} also {match} GPUNodePool {other.name}, which is older and keeps them"
+            )
     if spec.gpu is not None:
         members = [
             replace(node, problem=None) if node.problem and node.problem.reason in CURED_BY_NAMING else node
@@ -108,6 +111,9 @@ def _written_pool(
         power_budget_watts=spec.power_budget_watts,
         notes=tuple(notes),
     )
+    if selected and not members:
+        taken = "all its nodes are another's: narrow the other's spec.nodeSelector, or delete this pool"
+        return replace(pool, notes=(), problem=Problem("NoNodes", "; ".join([*notes, taken])))
     if not members:
         where = f"no GPU node matches spec.nodeSelector ({describe(selector)})"
         return replace(pool, problem=Problem("NoNodes", f"{where}: correct it, or add nodes"))

@@ -200,7 +200,7 @@ def test_free_gpus() -> None:
     decision = only(full, replicas=3, reservations=(Reservation("other", "l4", 1, 1),))
     assert reason(decision, "l4") == "InsufficientFreeGpus"
     assert message(decision, "l4") == (
-        "3 replicas of 1 GPU needed, 1 GPU free, 1 of them promised to others; room for 1 such replica now: "
+        "3 replicas of 1 GPU needed, 1 GPU free, 1 of them promised to others; room for 0 such replicas now: "
         "free GPUs, add nodes or lower spec.replicas"
     )
     assert row(decision, "l4").gpus_free == 0

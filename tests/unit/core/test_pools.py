@@ -137,7 +137,9 @@ def test_overlapping_written_pools_share_by_age_and_say_so() -> None:
         pools = by_name(build_pools(nodes, order))
         assert node_names(pools["old"]) == ["both"]
         assert node_names(pools["new"]) == ["mine"]
-        assert pools["new"].notes == ("node both also match GPUNodePool old, which is older and keeps them",)
+        assert pools["new"].notes == (
+            "node both also matches GPUNodePool old, which is older and keeps them",
+        )
         assert not matches_any(pools["new"].node_terms, nodes[0].labels)
 
 
@@ -175,6 +177,20 @@ def test_a_written_pool_without_nodes_says_so() -> None:
     assert pool.problem is not None
     assert pool.problem.reason == "NoNodes"
     assert "team=ml" in pool.problem.message
+
+
+def test_a_written_pool_whose_nodes_are_all_anothers_says_so() -> None:
+    pools = by_name(
+        build_pools(
+            [node("a", labels={"team": "ml", "zone": "a"})],
+            [WrittenPool("mine", {"team": "ml"}), WrittenPool("other", {"zone": "a"})],
+        )
+    )
+    problem = pools["other"].problem
+    assert problem is not None
+    assert problem.reason == "NoNodes"
+    assert problem.message.startswith("node a also matches GPUNodePool mine")
+    assert "no GPU node matches" not in problem.message
 
 
 def test_a_discovered_pool_gives_way_to_a_written_one_of_its_name() -> None:
