@@ -98,9 +98,12 @@ def test_a_crash_before_the_replicas_were_written_is_made_good(
     models.cluster.kubectl("rollout", "pause", "deployment/llama", f"--namespace={models.namespace}")
     models.cluster.kubectl("scale", "deployment/llama", "--replicas=1", f"--namespace={models.namespace}")
     operator.start()
-    models.cluster.wait(
-        "two replicas are wanted again", lambda: models.deployment("llama").spec.replicas == 2
-    )
+
+    def goes_on() -> bool:
+        spec = models.deployment("llama").spec
+        return spec.replicas == 2 and not spec.paused
+
+    models.cluster.wait("it goes on with two replicas", goes_on)
     models.wait_phase("llama", "Ready")
 
 

@@ -187,7 +187,12 @@ def test_off_makes_no_pod_and_scale_turns_it_on(
     fleet([gpu_node("off-l4", "L4", 4)])
     models.create("llama", replicas=0)
     models.wait_phase("llama", "Off")
-    assert models.deployment("llama").spec.replicas == 0
+
+    def let_go() -> bool:
+        deployment = models.deployment("llama")
+        return deployment is not None and deployment.spec.replicas == 0 and not deployment.spec.paused
+
+    cluster.wait("the Deployment exists, with no replica", let_go)
     sets = cluster.apps.list_namespaced_replica_set(models.namespace).items
     assert {each.metadata.annotations["deployment.kubernetes.io/desired-replicas"] for each in sets} <= {"0"}
 

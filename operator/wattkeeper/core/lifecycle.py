@@ -45,7 +45,6 @@ class Standing:
 
     placed: bool
     spec_changed: bool  # since the recorded decision
-    wanted: int  # spec.replicas
     bound: int  # pods that are bound to a node
     stranded: bool = False  # replicas are wanted, none is bound, and the pool has no room for one
 

@@ -11,26 +11,26 @@ import logging
 from dataclasses import dataclass, replace
 
 from wattkeeper.api import conditions as cond
-from wattkeeper.api.conditions import condition_status, find_condition
+from wattkeeper.api.conditions import find_condition
 from wattkeeper.api.errors import SpecErrors
+from wattkeeper.api.figures import gpu_shown
 from wattkeeper.api.status import (
     RecordedPlacement,
     placement_status,
     reaffirmed_status,
-    recorded_placement,
     refused_status,
 )
 from wattkeeper.core import lifecycle
 from wattkeeper.core.allocator import with_promise
-from wattkeeper.core.capacity import Room, promises_to_others, room_for
 from wattkeeper.core.decision import Candidate, PlacementDecision
 from wattkeeper.core.demand import Demand
-from wattkeeper.core.fleet import Assignment, Fleet, Reservation
+from wattkeeper.core.fleet import Assignment, Fleet
 from wattkeeper.core.forecast import Forecaster
-from wattkeeper.core.lifecycle import Course, Standing
+from wattkeeper.core.lifecycle import Course
 from wattkeeper.core.placement import place, reaffirm
 from wattkeeper.handlers.children import NameTakenError, PoolGoneError, refusal_reason
 from wattkeeper.handlers.reading import Reading, understand
+from wattkeeper.handlers.standing import Standings
 from wattkeeper.handlers.tools import Tools
 from wattkeeper.kube.client import Object, describe
 from wattkeeper.kube.errors import ApiError, ConflictError, DeniedError, LeadershipLostError
@@ -55,13 +55,16 @@ class Allocator:
     #: After a failed request, a conflict among them.
     retry_seconds = 1.0
 
-    def __init__(self, tools: Tools, forecaster: Forecaster, *, settling_seconds: float) -> None:
+    def __init__(
+        self, tools: Tools, standings: Standings, forecaster: Forecaster, *, settling_seconds: float
+    ) -> None:
         self._executor = tools.executor
         self._snapshot = tools.snapshot
         self._children = tools.children
         self._reporter = tools.reporter
         self._metrics = tools.metrics
         self._clock = tools.clock
+        self._standings = standings
         self._forecaster = forecaster
         self._settling_seconds = settling_seconds
         self._due: set[str] = set()
@@ -69,8 +72,7 @@ class Allocator:
         self._working = False
         self._seen_capacity = -1
         self._waiting: dict[str, _Waiting] = {}
-        self._reviewed: dict[str, str] = {}
-        self._stranded_since: dict[str, float] = {}
+        self._known: dict[str, Reading] = {}
 
     # ---- asking ----------------------------------------------------------------------------------
 
@@ -90,13 +92,9 @@ class Allocator:
 
     def forget(self, uid: str) -> None:
         """The LLMDeployment is gone."""
-        for kept in (self._waiting, self._reviewed, self._stranded_since):
-            kept.pop(uid, None)
+        self._waiting.pop(uid, None)
+        self._known.pop(uid, None)
         self._due.discard(uid)
-
-    def course(self, reading: Reading) -> Course:
-        """What a readable LLMDeployment needs of the allocator."""
-        return lifecycle.course(self._standing(reading))
 
     # ---- working ---------------------------------------------------------------------------------
 
@@ -125,11 +123,14 @@ class Allocator:
 
     async def _attend(self, claim: Claim) -> None:
         try:
+            known = self._known.get(claim.uid)
+            if known is not None and known.resource["metadata"]["resourceVersion"] == claim.version:
+                return await self._decide(claim, known)
             resource = await self._executor.read(claim.key)
             if resource is None or resource["metadata"]["uid"] != claim.uid:
                 self._snapshot.claims.forget(claim.uid)
             elif "deletionTimestamp" not in resource["metadata"]:
-                await self._decide(claim, resource)
+                await self._read(claim, resource)
         except LeadershipLostError:
             raise
         except (ApiError, PoolGoneError) as error:
@@ -138,23 +139,29 @@ class Allocator:
             self._request_later(claim, self.retry_seconds)
         except Exception:  # one broken resource must not stop the others
             logger.exception("placing %s: unexpected; again at the next sweep", claim.key)
+        return None
 
     def _request_later(self, claim: Claim, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self.request, claim)
 
-    async def _decide(self, claim: Claim, resource: Object) -> None:
+    async def _read(self, claim: Claim, resource: Object) -> None:
+        self._known.pop(claim.uid, None)
         try:
             reading = await understand(self._executor, resource)
         except SpecErrors as error:
             return await self._refuse(resource, error.reason, str(error))
-        course = self.course(reading)
-        placement = recorded_placement(resource)
+        await self._decide(claim, reading)
+        if claim.pool is None and claim.config_map is None:
+            self._known[claim.uid] = reading  # many may wait for long, and be asked for at every change
+        return None
+
+    async def _decide(self, claim: Claim, reading: Reading) -> None:
+        course, placement = self._standings.course(reading), self._standings.placement(reading)
         if course is Course.PLACE:
             await self._place(claim, reading, placement)
         elif course is Course.REVIEW and placement is not None:
             await self._review(reading, placement)
-        self._reviewed[claim.uid] = reading.fingerprint
-        return None
+        self._standings.reviewed(reading)
 
     # ---- deciding --------------------------------------------------------------------------------
 
@@ -208,11 +215,12 @@ class Allocator:
         fleet = self._snapshot.fleet()
         resized = self._resized(demand, fleet, assignment)
         decision = await asyncio.to_thread(reaffirm, demand, fleet, self._forecaster, resized or assignment)
-        previous = dict(resource.get("status") or {})
-        if resized is not None:
-            previous["gpusPerReplica"] = resized.gpus_per_replica
-        elif demand.tensor_parallel_size not in (None, assignment.gpus_per_replica):
+        if resized is None and demand.tensor_parallel_size not in (None, assignment.gpus_per_replica):
             decision = _not_resized(decision, demand, assignment)
+        previous = dict(resource.get("status") or {})
+        previous |= {"pool": placement.pool, "gpusPerReplica": (resized or assignment).gpus_per_replica}
+        if decision.chosen is not None:
+            previous["gpu"] = gpu_shown(decision.chosen)
         stamp = self._reporter.stamp(resource)
         status = reaffirmed_status(decision, demand, reading.parsed.spec, stamp, previous)
         await self._reporter.write(resource, status)
@@ -248,49 +256,6 @@ class Allocator:
         status = refused_status(reason, message, self._reporter.stamp(resource), previous)
         if await self._reporter.write(resource, status) is not resource:
             self._reporter.event(resource, "Warning", reason, "Validate", message)
-
-    # ---- judging ---------------------------------------------------------------------------------
-
-    def _standing(self, reading: Reading) -> Standing:
-        demand, status = reading.parsed.demand, reading.resource.get("status") or {}
-        placement = recorded_placement(reading.resource)
-        child = self._children.of(reading)
-        made_for = child.placed.fingerprint if child is not None and child.placed is not None else None
-        known = self._reviewed.get(demand.uid, made_for)
-        # Placed is False of one whose placement was recorded by half: it is looked at again.
-        recorded = condition_status(status.get("conditions") or (), cond.PLACED) == "True"
-        answered = recorded and status.get("observedGeneration") == reading.parsed.generation
-        bound = self._snapshot.bound(Key(demand.namespace, demand.name))
-        return Standing(
-            placed=placement is not None,
-            spec_changed=not answered or known not in (None, reading.fingerprint),
-            wanted=demand.replicas,
-            bound=bound,
-            stranded=placement is not None and bound == 0 and self._stranded(demand, placement),
-        )
-
-    def _stranded(self, demand: Demand, placement: RecordedPlacement) -> bool:
-        """Whether replicas are wanted that the pool hasn't been able to take for a while."""
-        if demand.replicas > 0 and not self._has_room(demand, placement):
-            since = self._stranded_since.setdefault(demand.uid, self._clock())
-            return self._clock() - since >= self._settling_seconds
-        self._stranded_since.pop(demand.uid, None)
-        return False
-
-    def _has_room(self, demand: Demand, placement: RecordedPlacement) -> bool:
-        fleet = self._snapshot.fleet()
-        pool = next((pool for pool in fleet.pools if pool.name == placement.pool), None)
-        if pool is None:
-            return False
-        pods = Reservation(
-            demand.uid,
-            placement.pool,
-            placement.gpus_per_replica,
-            1,
-            demand.tolerations,
-            demand.node_selector,
-        )
-        return room_for(pool, pods, promises_to_others(fleet, pool, demand.uid)) is not Room.FULL
 
 
 def _not_resized(decision: PlacementDecision, demand: Demand, assignment: Assignment) -> PlacementDecision:

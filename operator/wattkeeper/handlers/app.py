@@ -23,11 +23,12 @@ from wattkeeper.handlers.pools import PoolKeeper
 from wattkeeper.handlers.probes import Endpoint, Health, serve
 from wattkeeper.handlers.reconciler import Reconciler
 from wattkeeper.handlers.reporter import Reporter
+from wattkeeper.handlers.standing import Standings
 from wattkeeper.handlers.sweep import Sweep, relist
 from wattkeeper.handlers.tools import Tools
 from wattkeeper.handlers.workqueue import WorkQueue
 from wattkeeper.kube.client import Client, connection_of, load_configuration, serves
-from wattkeeper.kube.errors import ApiError, LeadershipLostError, TransientError
+from wattkeeper.kube.errors import ApiError, LeadershipLostError
 from wattkeeper.kube.events import EventRecorder
 from wattkeeper.kube.executor import Executor
 from wattkeeper.kube.leadership import Leadership, seconds_now
@@ -48,7 +49,7 @@ from wattkeeper.settings import EXIT_LEADERSHIP_LOST, Settings, SettingsError
 
 logger = logging.getLogger(__name__)
 
-_CRD_RETRY_SECONDS = 2.0
+_RETRY_SECONDS = 2.0
 _LAST_GRACE_SECONDS = 10.0
 _COALESCE_SECONDS = 0.1
 
@@ -138,9 +139,15 @@ class Leader:
             seconds_now,
         )
         self._children = tools.children
-        self._allocator = Allocator(tools, forecaster, settling_seconds=settings.capacity_settling_seconds)
+        settling = settings.capacity_settling_seconds
+        self._standings = Standings(self._snapshot, tools.children, seconds_now, settling)
+        self._allocator = Allocator(tools, self._standings, forecaster, settling_seconds=settling)
         self._reconciler = Reconciler(
-            tools, self._allocator, self._queue, conflict_hold_seconds=settings.replicas_conflict_seconds
+            tools,
+            self._standings,
+            self._allocator,
+            self._queue,
+            conflict_hold_seconds=settings.replicas_conflict_seconds,
         )
         self._pools = PoolKeeper(tools, forecaster, _now)
         self._sweep = Sweep(client, tools, self._reconciler, self._allocator, self._pools)
@@ -183,7 +190,7 @@ class Leader:
             if not said:
                 logger.warning("waiting for the CRDs of wattkeeper.dev: install the chart, or apply crds/")
                 said = True
-            await asyncio.sleep(_CRD_RETRY_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def _served(self, resource: Resource) -> bool:
         try:
@@ -213,8 +220,9 @@ class Leader:
             try:
                 await relist(self._client, snapshot, self._settings.namespaces)
                 break
-            except TransientError as error:
+            except ApiError as error:
                 logger.warning("can't list LLMDeployments and GPUNodePools yet: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
         counts = (len(snapshot.claims), len(snapshot.nodes), len(snapshot.pods))
         logger.info("know %d LLMDeployments, %d nodes with GPUs, %d pods that matter", *counts)
         self._metrics.watch(snapshot, lambda: len(self._queue))
@@ -235,6 +243,7 @@ class Leader:
     def _forget(self, claim: Claim) -> None:
         self._allocator.forget(claim.uid)
         self._children.forget(claim.uid)
+        self._standings.forget(claim.uid)
 
     def _capacity_settled(self) -> None:
         self._allocator.capacity_settled()

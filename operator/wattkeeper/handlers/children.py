@@ -79,6 +79,20 @@ class Children:
         child = self._snapshot.children.get(Key(demand.namespace, demand.name))
         return child if child is not None and child.owner_uid == demand.uid else None
 
+    def inherited(self, reading: Reading) -> RecordedPlacement | None:
+        """Where the child runs already, for an LLMDeployment whose status doesn't say so (any more).
+
+        A status that was lost, a restored backup, an LLMDeployment that was deleted without its children.
+        """
+        demand = reading.parsed.demand
+        key = Key(demand.namespace, demand.name)
+        child = self._snapshot.children.get(key)
+        if child is None or child.placed is None or child.owner_uid not in ("", demand.uid):
+            return None
+        if self._snapshot.bound(key) == 0:
+            return None
+        return RecordedPlacement(child.placed.pool, child.placed.gpus_per_replica)
+
     # ---- before anything exists --------------------------------------------------------------------
 
     async def judge_new(self, reading: Reading, candidate: Candidate) -> None:

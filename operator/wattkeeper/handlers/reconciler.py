@@ -21,6 +21,7 @@ from wattkeeper.core import lifecycle
 from wattkeeper.core.lifecycle import ChildFacts, Course, ReplicasConflict
 from wattkeeper.handlers.children import NameTakenError, Outcome, PoolGoneError, refusal_reason
 from wattkeeper.handlers.reading import Reading, understand
+from wattkeeper.handlers.standing import Standings
 from wattkeeper.handlers.tools import Tools
 from wattkeeper.handlers.workqueue import WorkQueue
 from wattkeeper.kube.client import Object, describe
@@ -40,15 +41,20 @@ class PlacementDesk(Protocol):
 
     def request(self, claim: Claim) -> None: ...
 
-    def course(self, reading: Reading) -> Course: ...
-
 
 class Reconciler:
     """Workers that take keys from the queue. The same inputs as last time need no work."""
 
     def __init__(
-        self, tools: Tools, desk: PlacementDesk, queue: WorkQueue[Key], *, conflict_hold_seconds: float
+        self,
+        tools: Tools,
+        standings: Standings,
+        desk: PlacementDesk,
+        queue: WorkQueue[Key],
+        *,
+        conflict_hold_seconds: float,
     ) -> None:
+        self._standings = standings
         self._executor = tools.executor
         self._snapshot = tools.snapshot
         self._children = tools.children
@@ -127,7 +133,7 @@ class Reconciler:
             await self._refuse(resource, error.reason, str(error))
             return
         placement = recorded_placement(resource)
-        if placement is None or self._desk.course(reading) is not Course.KEEP:
+        if placement is None or self._standings.course(reading) is not Course.KEEP:
             self._desk.request(claim)
             return
         try:

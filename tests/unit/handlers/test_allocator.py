@@ -247,6 +247,35 @@ async def test_half_a_record_is_completed() -> None:
     assert world.has_children("llama")
 
 
+async def test_a_status_that_was_lost_moves_no_running_replica() -> None:
+    world = World()
+    world.nodes(node("a30", product="NVIDIA-A30"))
+    await world.place("llama", "a30")
+    world.nodes(node("l4"))  # where it would go today
+    resource = world.resource("llama")
+    del resource["status"]
+    resource["metadata"]["resourceVersion"] = world.api.version()
+    world.snapshot.claims.observe(claim_of(resource))
+    await world.settle()
+    status = world.status("llama")
+    assert (status["pool"], status["gpu"], status["phase"]) == ("a30", "A30", "Ready")
+    assert "stays on a30" in world.condition("llama", "Placed")["message"]
+
+
+async def test_those_that_wait_are_not_read_again_at_every_change() -> None:
+    world = World()
+    world.nodes(node("h100", product="NVIDIA-H100-NVL"))
+    world.pods(pod("other", "h100"))
+    world.create("llama")
+    await world.settle()
+    reads = [each.method for each in world.api.requests].count("GET")
+    for gpus in (2, 3, 4):
+        world.pods(pod(f"other-{gpus}", "h100", gpus))
+        world.nodes(node("h100", gpus, product="NVIDIA-H100-NVL"))
+        await world.settle()
+    assert [each.method for each in world.api.requests].count("GET") <= reads + 1
+
+
 # ---- what is refused, and what goes wrong --------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from wattkeeper.handlers.metrics import Metrics
 from wattkeeper.handlers.pools import PoolKeeper
 from wattkeeper.handlers.reconciler import Reconciler
 from wattkeeper.handlers.reporter import Reporter
+from wattkeeper.handlers.standing import Standings
 from wattkeeper.handlers.sweep import Sweep
 from wattkeeper.handlers.tools import Tools
 from wattkeeper.handlers.workqueue import WorkQueue
@@ -54,8 +55,11 @@ class World:
         reporter = Reporter(executor, self.events, self.snapshot, self._date)
         self.metrics = Metrics()
         tools = Tools(executor, self.snapshot, self.children, reporter, self.metrics, self._clock)
-        self.allocator = Allocator(tools, forecaster, settling_seconds=30)
-        self.reconciler = Reconciler(tools, self.allocator, self.queue, conflict_hold_seconds=60)
+        self.standings = Standings(self.snapshot, self.children, self._clock, 30)
+        self.allocator = Allocator(tools, self.standings, forecaster, settling_seconds=30)
+        self.reconciler = Reconciler(
+            tools, self.standings, self.allocator, self.queue, conflict_hold_seconds=60
+        )
         self.pools = PoolKeeper(tools, forecaster, self._date)
         self.sweep = Sweep(client, tools, self.reconciler, self.allocator, self.pools)
         self.snapshot.touched = self.queue.add
@@ -72,6 +76,7 @@ class World:
     def _forget(self, claim: Any) -> None:
         self.allocator.forget(claim.uid)
         self.children.forget(claim.uid)
+        self.standings.forget(claim.uid)
 
     # ---- the cluster -----------------------------------------------------------------------------
 

