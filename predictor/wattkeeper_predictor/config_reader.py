@@ -5,13 +5,14 @@ Errors: ``InvalidInput`` with ``model.config.<key>`` as the field.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import InvalidInput
+from .errors import InvalidInput, shown
 
 _LARGEST_FACTOR = 1e6
+# Far above any model's sizes, and small enough for their products to be numbers.
+_LARGEST_WHOLE = 10**12
 
 
 class Reader:
@@ -47,8 +48,17 @@ class Reader:
         """A finite number of at least 1; 1 where absent."""
         value = self._config.get(name, 1.0)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < _LARGEST_FACTOR:
-            raise InvalidInput(f"model.config.{name}", f"{value!r} isn't a factor of at least 1; mend it")
+            raise InvalidInput(
+                f"model.config.{name}", f"{shown(value)} isn't a factor of at least 1; mend it"
+            )
         return float(value)
+
+    def part(self, *names: str) -> Mapping[str, Any] | None:
+        """An object, or None where absent."""
+        name, value = self.raw(*names)
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidInput(f"model.config.{name}", f"{shown(value)} isn't an object; mend it")
+        return value
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean."""
@@ -56,14 +66,16 @@ class Reader:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise InvalidInput(f"model.config.{name}", f"{value!r} isn't true or false")
+            raise InvalidInput(f"model.config.{name}", f"{shown(value)} isn't true or false")
         return value
 
 
 def whole(name: str, value: Any, *, least: int) -> int:
+    """``value`` as a whole number from ``least`` on; infinities and NaN are none."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value != int(value) or value < least:
+    if not number or not least <= value <= _LARGEST_WHOLE or value != int(value):
         raise InvalidInput(
-            f"model.config.{name}", f"{value!r} isn't a whole number of at least {least}; mend it"
+            f"model.config.{name}",
+            f"{shown(value)} isn't a whole number from {least} to {_LARGEST_WHOLE:.0e}; mend it",
         )
     return int(value)

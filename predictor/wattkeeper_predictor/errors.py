@@ -15,7 +15,9 @@ input (``workload.requests_per_second``), so that a caller whose users write oth
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class PredictorError(Exception):
@@ -76,3 +78,13 @@ class ArtifactError(PredictorError):
 def _did_you_mean(near: Iterable[str]) -> str:
     names = list(near)
     return f" (near: {', '.join(names)})" if names else ""
+
+
+_SPELLING = reprlib.Repr()
+_SPELLING.maxlevel = 2
+_SPELLING.maxstring = _SPELLING.maxlong = _SPELLING.maxother = 60
+
+
+def shown(value: Any) -> str:
+    """A wrong value as a message repeats it: its own spelling, cut in the middle where it is long."""
+    return _SPELLING.repr(value)

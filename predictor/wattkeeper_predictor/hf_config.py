@@ -12,7 +12,7 @@ from typing import Any
 
 from .architectures import FAMILIES, Dimensions, Experts, Family, Latent, count_parameters
 from .config_reader import Reader, whole
-from .errors import InvalidInput
+from .errors import InvalidInput, shown
 from .specs import ModelSpec
 
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -83,8 +83,8 @@ def model_from_config(model_id: str, config: Mapping[str, Any]) -> ModelSpec:
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     for key in ("text_config", "llm_config", "language_config"):
-        inner = config.get(key)
-        if isinstance(inner, Mapping):
+        inner = Reader(config, {}).part(key)
+        if inner is not None:
             shared = {k: config[k] for k in ("tie_word_embeddings", "torch_dtype", "dtype") if k in config}
             outer_type = {"model_type": config.get("model_type")}
             return {**outer_type, **shared, **inner}
@@ -93,17 +93,17 @@ def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _family(text: Mapping[str, Any]) -> tuple[str, Family]:
     name = text.get("model_type")
-    if not isinstance(name, str) or not name:
+    if name is None or name == "":
         raise InvalidInput("model.config.model_type", "missing; add the architecture's name, such as llama")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise InvalidInput(
             "model.config.model_type",
-            f"{name!r} isn't a supported architecture; give the model's sizes inline instead. "
+            f"{shown(name)} isn't a supported architecture; give the model's sizes inline instead. "
             f"Supported: {', '.join(sorted(FAMILIES))}",
         )
     layer_types = text.get("layer_types") or text.get("layers_block_type") or []
     if not isinstance(layer_types, list):
-        raise InvalidInput("model.config.layer_types", f"{layer_types!r} isn't a list; mend it")
+        raise InvalidInput("model.config.layer_types", f"{shown(layer_types)} isn't a list; mend it")
     foreign = sorted(
         {str(kind) for kind in layer_types if any(word in str(kind) for word in _FOREIGN_LAYERS)}
     )
@@ -244,8 +244,8 @@ def _sliding(reader: Reader, family: Family, layers: int) -> tuple[int, int | No
 def _context(reader: Reader, family_name: str) -> int | None:
     """Tokens the model takes, as vLLM derives them (stretched by rope scaling, save where built in)."""
     length = reader.optional(*_CONTEXT)
-    scaling = reader.raw("rope_scaling")[1]
-    if length is None or not isinstance(scaling, Mapping):
+    scaling = reader.part("rope_scaling", "rope_parameters")
+    if length is None or scaling is None:
         return length
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind not in ("linear", "dynamic", "yarn") or "gemma3" in family_name:
@@ -262,8 +262,8 @@ def _dtype(text: Mapping[str, Any]) -> str:
 
 def _quantization(config: Mapping[str, Any]) -> str | None:
     """The checkpoint's own weight format, under the names of ``quantization.WEIGHT_FORMATS``."""
-    given = config.get("quantization_config")
-    if not isinstance(given, Mapping):
+    given = Reader(config, {}).part("quantization_config")
+    if given is None:
         return None
     method = str(given.get("quant_method", "")).lower()
     if method in ("fp8", "awq", "gptq", "mxfp4"):
@@ -274,7 +274,8 @@ def _quantization(config: Mapping[str, Any]) -> str | None:
             return name
     raise InvalidInput(
         "model.config.quantization_config",
-        f"weights in {method or 'an unnamed format'} ({details.strip() or 'no details'}) aren't supported; "
+        f"weights in {shown(method) if method else 'an unnamed format'} "
+        f"({shown(details.strip()) if details.strip() else 'no details'}) aren't supported; "
         "choose a checkpoint in fp8, int8, awq, gptq, mxfp4, nvfp4 or 16 bits",
     )
 
@@ -292,8 +293,8 @@ _QUANTIZATION_WORDS = {
 
 def _tower_parameters(config: Mapping[str, Any]) -> int:
     """Parameters of a vision transformer beside the text model; 0 where its sizes aren't given."""
-    tower = config.get("vision_config")
-    if not isinstance(tower, Mapping):
+    tower = Reader(config, {}).part("vision_config")
+    if tower is None:
         return 0
     reader = Reader(tower, {})
     layers = reader.optional("num_hidden_layers", "depth", "num_layers")

@@ -265,7 +265,8 @@ def _text(value: object, name: str) -> None:
 
 
 def _number(value: object, name: str, *, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    # math.isfinite raises an error of its own for an integer beyond all floats.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -math.inf < value < math.inf:
         raise InvalidInput(name, f"{value!r} isn't a finite number; give one above 0")
     if not 0 < value <= most:
         raise InvalidInput(name, f"{value!r} is out of bounds; give a number above 0 and at most {most:g}")
