@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import aiohttp
+import yaml
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
@@ -65,9 +66,18 @@ async def load_configuration(kubeconfig: Path | None, context: str | None) -> Co
             context=context,
             client_configuration=configuration,
         )
-    except (ConfigException, OSError) as error:
-        where = kubeconfig or "$KUBECONFIG or ~/.kube/config"
-        raise KubeConfigError(f"no usable kubeconfig at {where}: {error}; pass --kubeconfig FILE") from error
+    # The library leaves it to chance what it raises for a file that is no kubeconfig.
+    except (
+        ConfigException,
+        OSError,
+        yaml.YAMLError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        ValueError,
+    ) as error:
+        where, why = kubeconfig or "$KUBECONFIG or ~/.kube/config", " ".join(str(error).split())
+        raise KubeConfigError(f"no usable kubeconfig at {where}: {why}; pass --kubeconfig FILE") from error
     return configuration
 
 
