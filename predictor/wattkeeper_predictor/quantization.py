@@ -30,6 +30,8 @@ class WeightFormat:
 WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
     "fp8": WeightFormat(8.0, (8, 0)),
     "int8": WeightFormat(8.0, (7, 5)),
+    # Of either kind, where nobody says whose: what both take, on what runs both.
+    "int4": WeightFormat(4 + (16 + 4) / 128, (7, 5)),
     "awq": WeightFormat(4 + (16 + 4) / 128, (7, 5)),
     "gptq": WeightFormat(4 + (16 + 4) / 128, (7, 0)),
     "mxfp4": WeightFormat(4 + 8 / 32, (8, 0)),

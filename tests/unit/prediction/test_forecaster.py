@@ -8,9 +8,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import get_args
 
 import pytest
 
+from wattkeeper.api.v1alpha1.llmdeployment import Model
 from wattkeeper.core.demand import ModelChoice, Scenario, Sla, Statistic, WorkloadShape
 from wattkeeper.core.forecast import Forecast, GpuKind, MemoryFit, Refusal, RefusalReason
 from wattkeeper.prediction import ForecasterError, PredictorForecaster
@@ -49,6 +51,20 @@ def figures(forecaster: PredictorForecaster, gpu: GpuKind, **changes: object) ->
 def refusal(answer: object) -> Refusal:
     assert isinstance(answer, Refusal), answer
     return answer
+
+
+@pytest.mark.parametrize("quantization", get_args(Model.model_fields["quantization"].annotation))
+def test_every_format_of_the_api_is_one_of_the_predictors(
+    forecaster: PredictorForecaster, quantization: str
+) -> None:
+    model = replace(LLAMA, quantization=quantization)
+    fit = forecaster.memory(model, H100, HIGH, 1)
+    assert isinstance(fit, MemoryFit)
+    if quantization != "none":
+        assert fit.weight_bytes < 10e9
+        answer = refusal(forecaster.forecast(model, H100, HIGH, SLA, 1))
+        assert answer.reason is RefusalReason.OUT_OF_PREDICTOR_RANGE
+        assert (answer.field, quantization in answer.message) == ("spec.model.quantization", True)
 
 
 @pytest.mark.parametrize(("gpu", "watts", "itl_ms"), [(H100, 201, 5.9), (A30, 139, 20.6), (L4, 71, 62)])
