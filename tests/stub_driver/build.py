@@ -92,15 +92,18 @@ class StubNode:
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A Python process on this node, run to its end."""
-        command = [sys.executable, *arguments]
+        command = self.python_command(*arguments)
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A Python process on this node, left running."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            [sys.executable, *arguments], env=self.environment, stdout=pipe, stderr=pipe, text=True
+            self.python_command(*arguments), env=self.environment, stdout=pipe, stderr=pipe, text=True
         )
+
+    def python_command(self, *arguments: str) -> list[str]:
+        return [sys.executable, *arguments]
 
     def calls(self) -> list[tuple[str, int, int]]:
         """What was taken and given back: call, board, bytes."""

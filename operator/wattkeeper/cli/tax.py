@@ -1,4 +1,4 @@
-"""`wattkeeper tax`: the parking tax from recordings, by seed 002's own analysis."""
+"""`wattkeeper tax`: the parking tax from recordings, by seed 002's own analysis, and measured anew."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 
 from wattkeeper.cli.manifest_files import InputError
 from wattkeeper.cli.tax_input import Profiles, Recording, read
+from wattkeeper.cli.tax_measure import BAD_INPUT, ENDS, measure, publish
 from wattkeeper.core import dose_response, production_profiles
 from wattkeeper.core.dose_response import EQUIVALENCE_WATTS_PER_GB, DoseResponse, ModelIdle
 from wattkeeper.core.production_profiles import Observational
 
-BAD_INPUT = 2
 PLOT_NEEDS = "--plot needs matplotlib: install it with `pip install matplotlib`"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
@@ -33,6 +33,10 @@ class Study:
 @app.callback()
 def tax() -> None:
     """The parking tax: what an idle CUDA context costs a GPU, in watts."""
+
+
+app.command(epilog=ENDS)(measure)
+app.command()(publish)
 
 
 @app.command(epilog="Exit codes: 0 all files are analysed, 2 a file can't be used (the message says why).")
