@@ -39,7 +39,7 @@ async def test_a_deployment_is_made_paused_scaled_and_let_go() -> None:
         said = [
             (path.removeprefix(DEPLOYMENT), body["spec"].get("paused")) for _, path, _, body in api.requests
         ]
-        assert said == [("", True), ("/scale", None), ("", None)]
+        assert said == [("", True), ("/scale", None), ("", False)]
         scale = api.requests[1]
         assert scale[3]["spec"] == {"replicas": 0}
         assert all("replicas" not in body["spec"] for _, path, _, body in api.requests if "scale" not in path)
