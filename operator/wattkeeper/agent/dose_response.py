@@ -263,8 +263,10 @@ class _Run:
     def _account(self, state: BoardState, most_bytes: int) -> None:
         """Take what is in use now for ours, if it can be."""
         used = state.memory_used_bytes
-        if used is None or self._used is None:
-            self._used = None
+        if self._used is None:
+            return
+        if used is None:  # not told this once: at most what we may have taken
+            self._used += most_bytes
             return
         if used - self._used > most_bytes + EMPTY_BYTES:
             raise NotAloneError(self._intruded(f"{(used - self._used) / _GIB:.1f} GiB more are in use"))

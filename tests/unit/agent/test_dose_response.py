@@ -151,6 +151,15 @@ def test_memory_may_breathe_a_little() -> None:
     World(changes={BARE_READING: {"memory_used_bytes": 90 * MIB}}).measure(SHORT)
 
 
+def test_memory_that_is_not_told_once_is_watched_again() -> None:
+    """Just after the context was made a reading stays out; what comes later is still noticed."""
+    told: dict[str, Any] = {"memory_used_bytes": 504 * MIB}
+    untold = {CONTEXT_READING: {"memory_used_bytes": None}, CONTEXT_READING + 1: told}
+    World(changes=untold).measure(SHORT)
+    with pytest.raises(NotAloneError, match="MiB of it are held by a process not seen here"):
+        World(changes={**untold, LEVEL_READING: {"memory_used_bytes": 40 * GIB}}).measure(SHORT)
+
+
 def test_what_a_driver_does_not_tell_is_left_to_the_other_evidence() -> None:
     untold: dict[str, Any] = {"processes": None, "gpu_util_ratio": None}
     World(changes={1: untold}).measure(SHORT)
