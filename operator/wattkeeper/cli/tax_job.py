@@ -20,6 +20,7 @@ from wattkeeper.cli.tax_local import (
     plan_of,
     print_study,
     study_json,
+    verdict,
 )
 from wattkeeper.cli.tax_measure import EXIT_FAILED, Timing
 from wattkeeper.kube.client import Client, KubeConfigError, describe, load_configuration
@@ -74,11 +75,11 @@ async def run(
             typer.echo(f"error: {progress.message or 'the Job failed'}", err=True)
             return progress.exit_code or EXIT_FAILED
         measured = _measured(f"the log of Job {follower.name}", readings)
-        await _keep(jobs, _result(readings, measured, order.node), order.namespace, readings)
         if record == STDOUT:
             typer.echo(readings, nl=False)
         else:
             print_study(f"node {order.node}", measured, as_json=as_json)
+        await _keep(jobs, _result(readings, measured, order.node), order.namespace, readings)
         return 0
 
     return await _with_jobs(work, order.namespace, kubeconfig, context)
@@ -114,9 +115,11 @@ def result_of_file(file: str, node: str) -> TaxResult:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: can't be read: {error}") from None
     try:
-        return _result(text, measured_from(text.splitlines()), node)
+        measured = measured_from(text.splitlines())
     except ValueError as error:
         raise InputError(f"{file}: {error}") from None
+    typer.echo(verdict(measured), err=True)
+    return _result(text, measured, node)
 
 
 def after_interruption(order: Order) -> str:

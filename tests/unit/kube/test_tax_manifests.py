@@ -142,6 +142,12 @@ def test_only_whole_gpus_are_kept(uuid: str) -> None:
         tax_result(TaxResult(uuid=uuid, node="n", state=STATE, study={}, recording=""), "x")
 
 
+def test_a_measurement_without_a_batch_is_not_kept() -> None:
+    empty = TaxResult(uuid=UUID, node="n", state=GpuPowerState({}), study={}, recording="")
+    with pytest.raises(ValueError, match="too short to be kept"):
+        tax_result(empty, "x")
+
+
 def test_a_recording_that_is_too_large_is_left_out() -> None:
     noise = "".join(f"{hash((number, 7)):x}" for number in range(150_000))
     large = TaxResult(uuid=UUID, node="n", state=STATE, study={}, recording=noise)

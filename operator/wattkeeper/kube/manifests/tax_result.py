@@ -51,11 +51,13 @@ class TaxResult:
 
 
 def tax_result(result: TaxResult, namespace: str) -> dict[str, Any]:
-    """The ConfigMap. Raises ValueError for a UUID that isn't a whole GPU's."""
+    """The ConfigMap. Raises ValueError for what isn't a whole GPU's UUID, and for too short a measurement."""
     if _UUID.fullmatch(result.uuid) is None:
         raise ValueError(
             f"{result.uuid!r:.60} isn't the UUID of a GPU, such as GPU-5a5a5a5a-…: nothing to keep"
         )
+    if not result.state.moments:
+        raise ValueError("the measurement is too short to be kept: it fills no batch of five minutes")
     ending = "-unboosted" if result.unboosted else ""
     manifest: dict[str, Any] = {
         "apiVersion": "v1",
