@@ -21,7 +21,7 @@ help: ## This list
 
 .PHONY: system
 system: ## Install the system packages that are missing (Debian-like; asks nothing)
-	@scripts/system-packages $(SYSTEM_FOR)
+	@scripts/system-packages base test image
 
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
 	@scripts/system-packages base
@@ -77,11 +77,13 @@ generate: venv ## Make the generated files anew (CRDs, also the chart's copy)
 
 .PHONY: test-unit
 test-unit: venv ## Unit, property and golden tests, and those on the measured data (WATTKEEPER_DATA)
+	@scripts/system-packages test
 	@echo "==> unit tests"
 	@$(PYTEST) tests/unit -m "not full" -n 2 --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
 
 .PHONY: test-e2e
 test-e2e: venv ## Tests on a real control plane (or on WATTKEEPER_TEST_KUBECONFIG)
+	@scripts/system-packages test
 	@$(BIN)/python -m tests.cluster build
 	@echo "==> e2e tests"
 	@$(PYTEST) tests/e2e -m "not full" $(PYTEST_FLAGS)
