@@ -4,8 +4,9 @@ All is in units of T*: keeping a model idle for T* costs 1, loading it again cos
 costs c(T, g) = g if g ≤ T, else T + 1. Four experts propose a timeout after every gap:
 
 * `break-even`: always 1. Never worse than twice the optimum.
-* `recent`: the timeout that would have cost least over the last gaps (half-life 50).
-* `rhythm`: the same over more gaps (half-life 200), by the hour of day and by the size of the last gaps.
+* `steady`: the timeout that would have cost least over many gaps (half-life 1000).
+* `rhythm`: the least of three mean costs together: by the hour of day, by the size of the last gaps (both of
+  half-life 200), and what `states` foretells.
 * `states`: the timeout that quiet and busy times call for (`core/traffic_states.py`), which knows most while
   there is little to learn from.
 
@@ -29,8 +30,8 @@ from wattkeeper.core.traffic_states import SIZE, Belief, Floats
 GRID: Floats = np.concatenate([[0.0], np.geomspace(0.02, 8.0, 25), [np.inf]])
 LONGEST = 8.0  # no proposal beyond 8 T*
 
-EXPERTS = ("break-even", "recent", "rhythm", "states")
-FADE_RECENT, FADE_RHYTHM, FADE_LOSS = (0.5 ** (1 / half_life) for half_life in (50, 200, 150))
+EXPERTS = ("break-even", "steady", "rhythm", "states")
+FADE_STEADY, FADE_RHYTHM, FADE_LOSS = (0.5 ** (1 / half_life) for half_life in (1000, 200, 400))
 _PSEUDO_GAPS = 5.0
 SHRINK = 10.0  # gaps that an hour or a size class needs to weigh as much as the general table
 HEAD_START = 3.0  # T*, of `states`
@@ -74,8 +75,7 @@ class Table:
 class AdaptiveState:
     """What was learnt of one model. Arrays are never changed in place."""
 
-    recent: Table
-    rhythm: Table
+    steady: Table
     hours: Mapping[int, Table]
     classes: Mapping[int, Table]
     traffic: Belief
@@ -100,7 +100,7 @@ def initial() -> AdaptiveState:
     """Nothing learnt yet: the first timeouts are T*'s."""
     table = Table(_PRIOR * _PSEUDO_GAPS, _PSEUDO_GAPS)
     losses = (0.0, 0.0, 0.0, -HEAD_START)
-    return AdaptiveState(table, table, {}, {}, traffic_states.initial(), losses, (), 0.0, 0.0)
+    return AdaptiveState(table, {}, {}, traffic_states.initial(), losses, (), 0.0, 0.0)
 
 
 def propose(state: AdaptiveState, idle_since: float, busy: float = 0.0, requests: int = 1) -> Proposal:
@@ -130,8 +130,7 @@ def observe(state: AdaptiveState, proposal: Proposal, gap: float, idle_since: fl
     )
     hour, size = hour_of_day(idle_since), size_class(state.last_gaps)
     return AdaptiveState(
-        state.recent.add(costs, FADE_RECENT),
-        state.rhythm.add(costs, FADE_RHYTHM),
+        state.steady.add(costs, FADE_STEADY),
         _add(state.hours, hour, costs),
         state.classes if size is None else _add(state.classes, size, costs),
         traffic_states.learn(state.traffic, proposal.traffic, gap),
@@ -143,18 +142,24 @@ def observe(state: AdaptiveState, proposal: Proposal, gap: float, idle_since: fl
 
 
 def _proposals(state: AdaptiveState, idle_since: float, traffic: Floats) -> tuple[float, ...]:
-    recent = float(GRID[np.argmin(state.recent.costs)])
-    table = state.rhythm.costs / state.rhythm.gaps
+    steady = state.steady.costs / state.steady.gaps
     size = size_class(state.last_gaps)
-    for part in (
-        state.hours.get(hour_of_day(idle_since)),
-        None if size is None else state.classes.get(size),
-    ):
-        if part is not None:
-            table = (part.costs + SHRINK * table) / (part.gaps + SHRINK)
-    rhythm = float(GRID[np.argmin(table)])
-    states = traffic_states.propose(state.traffic, traffic, GRID, EXPECTED)
-    return tuple(min(timeout, LONGEST) for timeout in (1.0, recent, rhythm, states))
+    by_hour = _drawn(steady, state.hours.get(hour_of_day(idle_since)))
+    by_size = _drawn(steady, None if size is None else state.classes.get(size))
+    foretold = traffic_states.foretell(state.traffic, traffic, EXPECTED)
+    curves = np.stack([steady, by_hour + by_size + foretold, foretold])
+    return (1.0, *cheapest(curves).tolist())
+
+
+def _drawn(steady: Floats, part: Table | None) -> Floats:
+    """Mean costs of a part of the gaps, drawn towards those of all."""
+    return steady if part is None else (part.costs + SHRINK * steady) / (part.gaps + SHRINK)
+
+
+def cheapest(costs: Floats) -> Floats:
+    """The timeout of least cost in each row; the shortest of those that differ by rounding alone."""
+    best = np.argmax(costs <= costs.min(axis=-1, keepdims=True) + 1e-9, axis=-1)
+    return np.minimum(GRID[best], LONGEST)
 
 
 def guard(timeout: float, own: float, break_even: float) -> float:
@@ -201,8 +206,7 @@ def to_plain(state: AdaptiveState) -> dict[str, Any]:
 
     return {
         "grid": len(GRID),
-        "recent": table(state.recent),
-        "rhythm": table(state.rhythm),
+        "steady": table(state.steady),
         "hours": {str(key): table(each) for key, each in state.hours.items()},
         "classes": {str(key): table(each) for key, each in state.classes.items()},
         "traffic": {
@@ -235,8 +239,7 @@ def from_plain(plain: Mapping[str, Any]) -> AdaptiveState:
         gaps = array(plain["lastGaps"], len(plain["lastGaps"]))
         return replace(
             initial(),
-            recent=table(plain["recent"]),
-            rhythm=table(plain["rhythm"]),
+            steady=table(plain["steady"]),
             hours={int(key): table(values) for key, values in plain["hours"].items()},
             classes={int(key): table(values) for key, values in plain["classes"].items()},
             traffic=Belief(

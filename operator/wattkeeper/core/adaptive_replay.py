@@ -17,14 +17,14 @@ from wattkeeper.core import traffic_replay
 from wattkeeper.core.adaptive import (
     CLASSES,
     FADE_LOSS,
-    FADE_RECENT,
     FADE_RHYTHM,
+    FADE_STEADY,
     GRID,
     HOURS,
-    LONGEST,
     SHRINK,
     AdaptiveState,
     Table,
+    cheapest,
     cost,
     guard,
 )
@@ -54,19 +54,14 @@ def replay(state: AdaptiveState, periods: Gaps) -> tuple[Floats, AdaptiveState]:
     sizes, last_gaps = _size_classes(state.last_gaps, gaps)
     hours = ((periods.idle_since // 3600).astype(np.int64)) % HOURS
 
-    recent_sums, _, recent = _filter(state.recent, costs, FADE_RECENT)
-    sums, counts, rhythm = _filter(state.rhythm, costs, FADE_RHYTHM)
-    table = sums / counts[:, None]
-    table, by_hour = _shrunk(table, state.hours, hours, costs)
-    table, by_class = _shrunk(table, state.classes, sizes, costs)
-    traffic_timeouts, traffic = traffic_replay.replay(state.traffic, gaps, periods.busy, periods.requests)
-
-    proposals = np.empty((len(gaps), 4))
-    proposals[:, 0] = 1.0
-    proposals[:, 1] = GRID[np.argmin(recent_sums, axis=1)]
-    proposals[:, 2] = GRID[np.argmin(table, axis=1)]
-    proposals[:, 3] = traffic_timeouts
-    np.minimum(proposals, LONGEST, out=proposals)
+    sums, counts, steady = _filter(state.steady, costs, FADE_STEADY)
+    means = sums / counts[:, None]
+    by_hour, hour_tables = _drawn(means, state.hours, hours, costs)
+    by_size, class_tables = _drawn(means, state.classes, sizes, costs)
+    foretold, traffic = traffic_replay.replay(state.traffic, gaps, periods.busy, periods.requests)
+    proposals = np.ones((len(gaps), 4))
+    for expert, curve in enumerate((means, by_hour + by_size + foretold, foretold), start=1):
+        proposals[:, expert] = cheapest(curve)
 
     by_break_even = np.where(gaps <= 1.0, gaps, 2.0)
     own = np.where(gaps[:, None] <= proposals, gaps[:, None], proposals + 1.0)
@@ -79,10 +74,9 @@ def replay(state: AdaptiveState, periods: Gaps) -> tuple[Floats, AdaptiveState]:
     wanted = proposals[np.arange(len(gaps)), leaders]
     timeouts, spent, spent_break_even = _guarded(state, wanted, gaps)
     return timeouts, AdaptiveState(
-        recent,
-        rhythm,
-        by_hour,
-        by_class,
+        steady,
+        hour_tables,
+        class_tables,
         traffic,
         tuple(losses[-1].tolist()),
         last_gaps,
@@ -119,7 +113,7 @@ def _filter(table: Table, costs: Floats, fade: float) -> tuple[Floats, Floats, T
     )
 
 
-def _shrunk(
+def _drawn(
     general: Floats, tables: Mapping[int, Table], keys: Integers, costs: Floats
 ) -> tuple[Floats, Mapping[int, Table]]:
     """The general means drawn towards those of each gap's key; a key below 0 has none."""

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from wattkeeper.core import traffic_states
-from wattkeeper.core.adaptive import EXPECTED, GRID
-from wattkeeper.core.traffic_states import FADE, SIZE, TINY, Belief, Floats, apply, cheapest, multiply
+from wattkeeper.core.adaptive import EXPECTED
+from wattkeeper.core.traffic_states import FADE, SIZE, TINY, Belief, Floats, apply, mean_costs, multiply
 
 _BLOCK = 32
 
 
 def replay(belief: Belief, gaps: Floats, busy: Floats, requests: NDArray[np.int64]) -> tuple[Floats, Belief]:
-    """The timeout (T*) of each idle period, and the belief after the last."""
+    """Mean cost of each timeout (n × timeouts) in each idle period, and the belief after the last."""
     serving = traffic_states.while_serving(busy, requests)
     steps = multiply(serving, traffic_states.until_request(gaps))
     largest = steps.max(axis=(0, 1))
@@ -30,7 +30,7 @@ def replay(belief: Belief, gaps: Floats, busy: Floats, requests: NDArray[np.int6
     scores = lfilter([1.0], [1.0, -FADE], evidence, axis=0, zi=(FADE * belief.scores)[None])[0]
     before = np.vstack([belief.scores, scores[:-1]])
     learnt = Belief(after[:, -1] / chances[-1], scores[-1] - scores[-1].max())
-    return cheapest(before, apply(states, serving), GRID, EXPECTED), learnt
+    return mean_costs(before, apply(states, serving), EXPECTED), learnt
 
 
 def _states(first: Floats, steps: Floats) -> Floats:

@@ -95,15 +95,13 @@ def apply(states: Floats, chances: Floats) -> Floats:
     return states[0] * chances[0] + states[1] * chances[1]
 
 
-def cheapest(scores: Floats, states: Floats, grid: Floats, expected: Floats) -> Floats:
-    """The timeout of least expected cost for each row of scores (n × SIZE) and states (2 × n × SIZE)."""
+def mean_costs(scores: Floats, states: Floats, expected: Floats) -> Floats:
+    """Mean cost of each timeout (n × timeouts) from scores (n × SIZE) and states (2 × n × SIZE)."""
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     quiet, busy = weights * states[0], weights * states[1]
     costs = quiet @ expected[0] + busy @ expected[1]
     costs /= (quiet + busy).sum(axis=1)[:, None]
-    # The shortest of those that are equal but for the order of additions.
-    best: Floats = grid[np.argmax(costs <= costs.min(axis=1)[:, None] + 1e-9, axis=1)]
-    return best
+    return costs
 
 
 def expected_costs(grid: Floats) -> Floats:
@@ -124,9 +122,9 @@ def heard(belief: Belief, busy: float, requests: int) -> Floats:
     return apply(belief.states, while_serving(busy, requests)[:, :, 0])
 
 
-def propose(belief: Belief, states: Floats, grid: Floats, expected: Floats) -> float:
-    """The timeout for the idle period that begins with the `states` just `heard`."""
-    return float(cheapest(belief.scores[None], states[:, None], grid, expected)[0])
+def foretell(belief: Belief, states: Floats, expected: Floats) -> Floats:
+    """Mean cost of each timeout in the idle period that begins with the `states` just `heard`."""
+    return mean_costs(belief.scores[None], states[:, None], expected)[0]
 
 
 def learn(belief: Belief, states: Floats, gap: float) -> Belief:

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.linalg import expm
 
 from wattkeeper.core import traffic_states as states
-from wattkeeper.core.adaptive import EXPECTED, GRID
+from wattkeeper.core.adaptive import EXPECTED, GRID, cheapest
 
 PROCESSES = list(itertools.product(states.QUIET_RATES, states.BUSY_RATES, states.PERIODS))
 
@@ -61,7 +61,7 @@ def timeouts(gaps: list[float], busy: float = 0.0, requests: int = 1) -> list[fl
     belief, found = states.initial(), []
     for gap in gaps:
         heard = states.heard(belief, busy, requests)
-        found.append(states.propose(belief, heard, GRID, EXPECTED))
+        found.append(float(cheapest(states.foretell(belief, heard, EXPECTED))))
         belief = states.learn(belief, heard, gap)
     return found
 
