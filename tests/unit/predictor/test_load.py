@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattkeeper_predictor.recipes.wattgpu.load import LevelFigures, Position, at_load, position
+from wattkeeper_predictor.recipes.wattgpu.load import (
+    LevelFigures,
+    Position,
+    at_load,
+    factor_between,
+    position,
+)
 
 LOW = LevelFigures(0.017, 254.0, 40.1, 0.0595)
 HIGH = LevelFigures(0.33, 254.0, 71.1, 0.0620)
@@ -66,6 +72,29 @@ def test_more_load_never_lowers_power(
     assert busy.power_watts >= calm.power_watts * (1 - 1e-9)
     assert busy.itl_seconds >= calm.itl_seconds * (1 - 1e-9)
     assert busy.running >= calm.running * (1 - 1e-9)
+
+
+@given(
+    figures=st.tuples(st.floats(1, 1000), st.floats(1, 10)),
+    factors=st.tuples(st.floats(1, 9), st.floats(1, 9)),
+    share=st.floats(0, 1),
+    more=st.floats(0, 1),
+)
+def test_a_bound_is_the_levels_own_at_each_and_a_line_between(
+    figures: tuple[float, float], factors: tuple[float, float], share: float, more: float
+) -> None:
+    low, high = figures[0], figures[0] * figures[1]
+
+    def bound(share: float, *, rising: bool) -> float:
+        figure = low + share * (high - low)
+        return figure * factor_between(share, (low, high), factors, rising=rising)
+
+    for rising in (False, True):
+        assert bound(1, rising=rising) == pytest.approx(high * factors[1])
+        assert bound(share, rising=rising) >= (low + share * (high - low)) * (1 - 1e-9)
+    assert bound(0, rising=False) == pytest.approx(low * factors[0])
+    assert bound(0, rising=True) == pytest.approx(min(low * factors[0], high * factors[1]))
+    assert bound(share + more * (1 - share), rising=True) >= bound(share, rising=True) * (1 - 1e-9)
 
 
 @given(pair=levels(), full=st.floats(5, 1000), rate=st.floats(1e-6, 1e4))

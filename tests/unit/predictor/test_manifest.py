@@ -76,6 +76,15 @@ def test_every_regime_has_a_factor_for_every_confidence(manifest: Any) -> None:
                 assert factors == sorted(factors)
 
 
+def test_who_knows_less_is_never_bounded_closer(manifest: Any) -> None:
+    regimes = ("measured", "unseen_model", "unseen_gpu", "unseen_both")
+    for level in ("offline", "low", "high"):
+        for target in ("power", "itl"):
+            tables = [manifest["intervals"][name]["factors"][level][target] for name in regimes]
+            for factors in zip(*tables, strict=True):
+                assert list(factors) == sorted(factors)
+
+
 def test_a_measured_cell_is_bounded_closer_than_an_unseen_gpu(manifest: Any) -> None:
     tables = manifest["intervals"]
     for level in ("offline", "low", "high"):

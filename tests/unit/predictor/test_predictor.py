@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -152,6 +153,7 @@ def test_longer_prompts_widen_the_latency_bound_only(ask: Any) -> None:
         (LLAMA, "MI300X", HIGH, {}, "gpu"),
         (LLAMA, "P100-SXM2-16GB", HIGH, {}, "gpu"),
         (LLAMA, "L4", replace(HIGH, requests_per_second=2.0), {}, "workload.requests_per_second"),
+        (LLAMA, "L4", replace(HIGH, requests_per_second=1000.0), {}, "workload.requests_per_second"),
         (LLAMA, "L4", replace(HIGH, prompt_tokens=8192), {}, "workload.prompt_tokens"),
         (LLAMA, "H100 NVL", replace(OFFLINE, prompt_tokens=2048), {}, "workload.prompt_tokens"),
     ],
@@ -163,6 +165,7 @@ def test_what_it_was_not_trained_on_is_refused(
         ask(model, gpu, workload, **options)
     assert refused.value.field == field
     assert len(refused.value.message) > 20
+    assert "inf" not in refused.value.message
 
 
 @pytest.mark.parametrize("percent", [49, 99.5, 0, -1, math.nan, "90"])
@@ -197,7 +200,9 @@ MODELS = [LLAMA, "Qwen/Qwen3-8B", "HuggingFaceTB/SmolLM2-1.7B-Instruct", "openai
     rate=st.floats(1e-4, 0.5),
     factor=st.floats(1, 3),
 )
-def test_more_load_never_lowers_power(model: str, gpu: str, rate: float, factor: float) -> None:
+def test_more_load_never_lowers_a_figure_or_its_bound(
+    model: str, gpu: str, rate: float, factor: float
+) -> None:
     predictor, spec, where = Predictor.load(), ModelCatalogue.load().get(model), GpuCatalogue.load().get(gpu)
     try:
         busy = predictor.predict(spec, where, Workload(requests_per_second=rate * factor))
@@ -205,6 +210,20 @@ def test_more_load_never_lowers_power(model: str, gpu: str, rate: float, factor:
     except OutOfPredictorRange:
         return
     assert busy.power_watts >= calm.power_watts - 1e-9
+    if busy.regime != "Measured":  # measured latencies may fall a little, by noise
+        assert busy.itl_seconds >= calm.itl_seconds * (1 - 1e-9)
+        assert busy.power_upper_watts >= calm.power_upper_watts - 1e-9
+        assert busy.itl_upper_seconds >= calm.itl_upper_seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("model", [LLAMA, "Qwen/Qwen3-8B"])
+@pytest.mark.parametrize("gpu", ["L4", "H100 SXM5"])
+def test_a_slightly_other_load_has_nearly_the_same_bound(ask: Any, model: str, gpu: str) -> None:
+    rates = [0.01 * 1.01**step for step in range(350)]
+    answers = [ask(model, gpu, replace(HIGH, requests_per_second=rate)) for rate in rates]
+    for one, next_one in pairwise(answers):
+        assert next_one.itl_upper_seconds == pytest.approx(one.itl_upper_seconds, rel=0.03)
+        assert next_one.power_upper_watts == pytest.approx(one.power_upper_watts, rel=0.03)
 
 
 @settings(max_examples=60, deadline=None)
@@ -223,7 +242,7 @@ def test_every_answer_is_sound(data: st.DataObject) -> None:
     except InvalidInput as refused:
         assert refused.field == "serving.quantization", "only a format that the GPU lacks is invalid here"
         return
-    assert 0 < answer.power_watts <= answer.power_upper_watts < 5 * gpu.tdp_watts
+    assert 0 < answer.power_watts <= answer.power_upper_watts <= gpu.tdp_watts
     assert 0 < answer.itl_seconds <= answer.itl_upper_seconds < 100
     assert answer.energy_per_token_joules > 0
     assert answer.notes

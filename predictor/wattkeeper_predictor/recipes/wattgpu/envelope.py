@@ -95,7 +95,13 @@ def extra_work(query: Query, itl_seconds: float, fp16_dense_tflops: float) -> Ex
         return ExtraWork(share, 0.0)
     efficiency = min(1.0, bandwidth_latency_seconds(model, query.gpu) / itl_seconds)
     running = (work.requests_per_second or 0.0) * prompt_seconds / efficiency
-    share = (1 + cache_share) / (1 - running) - 1 if running < 1 else float("inf")
+    if running >= 1:
+        raise OutOfPredictorRange(
+            "workload.requests_per_second",
+            f"reading the prompts alone would keep the GPU busy {running:.3g} times over; lower the rate, "
+            "shorten the prompts or spread the load over more replicas",
+        )
+    share = (1 + cache_share) / (1 - running) - 1
     _check_share(share, _MOST_EXTRA_WORK_SERVER)
     return ExtraWork(share, running)
 

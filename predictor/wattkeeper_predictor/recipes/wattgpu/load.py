@@ -4,7 +4,8 @@ A board's mean power is linear in the share of time that the engine is busy. Wit
 ``running`` sequences on average (arrival rate × tokens × ITL), that share is 1 − e^(−running). Two measured
 levels give the line; it ends at the power of a full queue. The latency moves little between the levels, so
 it is interpolated in generated tokens a second, and beyond the higher level carried on at the same slope.
-A load within a few per cent of a measured level is taken as that level.
+A load within a few per cent of a measured level is taken as that level. Upper bounds are interpolated like
+the figures that they bound, so that a slightly other load never has quite another bound.
 
 All functions are pure and never fall with rising load, save that the latency keeps its two measured
 values even where the lower load's is the higher by noise.
@@ -41,11 +42,16 @@ class LevelFigures:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFigures:
-    """Power and latency at the asked load, and how many sequences run on average."""
+    """Power and latency at the asked load, and how many sequences run on average.
+
+    The two shares say how far the figures are from those of the lower level (0) towards the higher's (1).
+    """
 
     power_watts: float
     itl_seconds: float
     running: float
+    power_share: float
+    itl_share: float
 
 
 class Position(Enum):
@@ -92,8 +98,36 @@ def at_load(
     rate = _settled(low.tokens_per_second, high.tokens_per_second, tokens_per_second)
     itl = _itl(low, high, rate)
     running = _running(low, high, rate, itl)
-    power = _power(low, high, busy_share(running + prefill_running), full_power_watts)
-    return LoadedFigures(power, itl, running)
+    busy = busy_share(running + prefill_running)
+    return LoadedFigures(
+        power_watts=_power(low, high, busy, full_power_watts),
+        itl_seconds=itl,
+        running=running,
+        power_share=_share(busy_share(low.running), busy_share(high.running), busy),
+        itl_share=_share(low.tokens_per_second, high.tokens_per_second, rate),
+    )
+
+
+def factor_between(
+    share: float, figures: tuple[float, float], factors: tuple[float, float], *, rising: bool
+) -> float:
+    """The factor of the upper bound on a figure that is ``share`` of the way between two levels' ``figures``.
+
+    The bound itself goes in a line from the one level's to the other's. ``rising``: the figure is known to
+    rise with load, so that what bounds it at the higher level bounds it at the lower one too.
+    """
+    low, high = figures
+    at_low, at_high = low * factors[0], high * factors[1]
+    if rising:
+        at_low = min(at_low, at_high)
+    return (at_low + share * (at_high - at_low)) / (low + share * (high - low))
+
+
+def _share(low: float, high: float, value: float) -> float:
+    """How far from ``low`` to ``high``: 0 to 1."""
+    if value <= low:
+        return 0.0
+    return 1.0 if value >= high else (value - low) / (high - low)
 
 
 def _settled(low: float, high: float, rate: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import xgboost
@@ -18,18 +19,10 @@ from wattkeeper_predictor.prediction import Explanation, Prediction, Query
 from .envelope import check_kind, check_running, extra_work
 from .features import ITL_FEATURES, POWER_FEATURES, Case, Encoding, Feature
 from .known import Cell, Known, TrainingMemory
-from .load import Position, at_load, position
+from .load import LoadedFigures, at_load, factor_between, position
 from .notes import OFFLINE_NOTE, basis_notes, confidence_notes, extra_work_notes, load_notes
 from .trees import FittedPair, Trees
 
-# The levels whose errors bound a load: both where it is interpolated.
-_NEAR_LEVELS: Mapping[Position, tuple[Level, ...]] = {
-    Position.BELOW: (Level.LOW,),
-    Position.AT_LOW: (Level.LOW,),
-    Position.BETWEEN: (Level.LOW, Level.HIGH),
-    Position.AT_HIGH: (Level.HIGH,),
-    Position.ABOVE: (Level.HIGH,),
-}
 POWER_FILE, ITL_FILE, CELLS_FILE = "power.ubj", "itl.ubj", "cells.json"
 
 
@@ -84,16 +77,17 @@ class WattGpuRecipe:
         cases = [Case(known.model, known.gpu, level) for level in levels]
         power, itl = self._pair.power_watts(cases), self._pair.itl_seconds(cases)
         tokens = [self._typical_tokens[level] for level in levels]
-        return [Cell(float(p), float(i), t, 0) for p, i, t in zip(power, itl, tokens, strict=True)]
+        most = known.gpu.tdp_watts
+        return [Cell(min(float(p), most), float(i), t, 0) for p, i, t in zip(power, itl, tokens, strict=True)]
 
     def _offline(self, query: Query, known: Known) -> Prediction:
         [cell] = self._figures(known, [Level.OFFLINE])
         extra = extra_work(query, cell.itl_seconds, self._tflops(known))
-        power_factor, itl_factor = self._factors(query, known, [Level.OFFLINE])
+        power_factor, itl_factor = self._factors(query, known, Level.OFFLINE)
         notes = [OFFLINE_NOTE, *self._notes(query, known, [cell], extra.step_share)]
         return Prediction(
             power_watts=cell.power_watts,
-            power_upper_watts=cell.power_watts * power_factor,
+            power_upper_watts=_most_power(cell.power_watts, power_factor, known),
             itl_seconds=cell.itl_seconds,
             itl_upper_seconds=cell.itl_seconds * itl_factor * (1 + extra.step_share),
             energy_per_token_joules=cell.power_watts * cell.itl_seconds,
@@ -103,6 +97,9 @@ class WattGpuRecipe:
 
     def _server(self, query: Query, known: Known) -> Prediction:
         full, low, high = self._figures(known, list(Level))
+        if known.cells is None:
+            # More sequences never make a step shorter, which trees don't know.
+            high = replace(high, itl_seconds=max(low.itl_seconds, high.itl_seconds))
         extra = extra_work(query, high.itl_seconds, self._tflops(known))
         asked_tokens = (query.workload.requests_per_second or 0.0) * query.workload.output_tokens
         low_figures, high_figures = low.at(Level.LOW), high.at(Level.HIGH)
@@ -115,14 +112,14 @@ class WattGpuRecipe:
         )
         check_running(figures.running, self._most_running)
         place = position(low_figures, high_figures, asked_tokens)
-        power_factor, itl_factor = self._factors(query, known, _NEAR_LEVELS[place])
+        power_factor, itl_factor = self._factors_between(query, known, (low, high), figures)
         notes = [
             *self._notes(query, known, [low, high], extra.step_share),
             *load_notes(place, low_figures, high_figures, asked_tokens, figures.running),
         ]
         return Prediction(
             power_watts=figures.power_watts,
-            power_upper_watts=figures.power_watts * power_factor,
+            power_upper_watts=_most_power(figures.power_watts, power_factor, known),
             itl_seconds=figures.itl_seconds,
             itl_upper_seconds=figures.itl_seconds * itl_factor * (1 + extra.step_share),
             energy_per_token_joules=figures.power_watts / asked_tokens,
@@ -130,14 +127,24 @@ class WattGpuRecipe:
             notes=tuple(notes),
         )
 
-    def _factors(self, query: Query, known: Known, levels: Sequence[Level]) -> tuple[float, float]:
-        """Factors on power and ITL: the larger of the levels between which is interpolated."""
-        table = self._intervals[known.interval_table]["factors"]
-        power, itl = (
-            max(factor_at(table[level.name.lower()][target], query.confidence_percent) for level in levels)
-            for target in ("power", "itl")
-        )
+    def _factors(self, query: Query, known: Known, level: Level) -> tuple[float, float]:
+        """Factors of the bounds on power and ITL at one level."""
+        table = self._intervals[known.interval_table]["factors"][level.name.lower()]
+        power, itl = (factor_at(table[target], query.confidence_percent) for target in ("power", "itl"))
         return power, itl
+
+    def _factors_between(
+        self, query: Query, known: Known, cells: tuple[Cell, Cell], figures: LoadedFigures
+    ) -> tuple[float, float]:
+        """The same at a load between the two levels, or beyond one of them."""
+        (low, high), rising = cells, known.cells is None
+        at_low, at_high = (self._factors(query, known, level) for level in (Level.LOW, Level.HIGH))
+        power = (low.power_watts, max(low.power_watts, high.power_watts))
+        itl = (low.itl_seconds, high.itl_seconds)
+        return (
+            factor_between(figures.power_share, power, (at_low[0], at_high[0]), rising=rising),
+            factor_between(figures.itl_share, itl, (at_low[1], at_high[1]), rising=rising),
+        )
 
     def _notes(self, query: Query, known: Known, cells: Sequence[Cell], extra_share: float) -> list[str]:
         groups = int(self._intervals[known.interval_table]["groups"])
@@ -150,6 +157,11 @@ class WattGpuRecipe:
     def _tflops(self, known: Known) -> float:
         rate = known.gpu.fp16_dense_tflops
         return self._pair.itl.encoding.means["fp16_dense"] if rate is None else rate
+
+
+def _most_power(power_watts: float, factor: float, known: Known) -> float:
+    """The bound on a board's mean power, which its limit keeps below the TDP."""
+    return max(power_watts, min(power_watts * factor, known.gpu.tdp_watts))
 
 
 def _nearest_level(query: Query) -> Level:
