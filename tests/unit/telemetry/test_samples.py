@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.telemetry.pages import MIB, NOW, Holder, read_series, shown
-from wattkeeper.core.readings import GpuReading
+from wattkeeper.core.readings import GpuReading, Sample, ServerReading
+from wattkeeper.telemetry.engines import ENGINES
 from wattkeeper.telemetry.exposition import parse
 from wattkeeper.telemetry.series import FaultKind, Faults, Series
+from wattkeeper.telemetry.servers import attribute_servers
 
 pytestmark = pytest.mark.data
 
@@ -142,6 +144,25 @@ GPUS: dict[str, dict[str, dict[str, object]]] = {
     },
     "constructed_vllm_v1": {},
 }
+# By file of a model server: its readings' engines, with what is known.
+SERVERS: dict[str, dict[str, dict[str, object]]] = {
+    # As first proposed, without a label for the state.
+    "14_vllm_sleep_draft": {"vllm": {"model": "mymodel", "asleep": 0.0}},
+    # Nothing in it tells of requests: unknown, and no server at all.
+    "15_vllm_v0_no_engine_label": {},
+    "17_sglang_doc_sample": {
+        "sglang": {
+            "model": "meta-llama/Llama-3.1-8B-Instruct",
+            "running": 162.0,
+            "waiting": 2826.0,
+            "generation_tokens_total": 7557572.0,
+        }
+    },
+    # `max` is a limit; what else is counted overlaps.
+    "18_triton_trtllm_doc_sample": {"triton": {"model": "tensorrt_llm", "running": 1.0, "waiting": 1.0}},
+    # Level 1: the weights are offloaded, the CUDA context stays.
+    "constructed_vllm_v1": {"vllm": {"model": "org/model-a", "running": 0.0, "waiting": 0.0, "asleep": 1.0}},
+}
 FAULTS = {"10_virtual_gpus_identical": {FaultKind.NO_GPU_IDENTITY: 7}}
 
 
@@ -189,11 +210,41 @@ def test_gpus_of(name: str, samples: dict[str, list[Series]]) -> None:
         )
 
 
+def servers_of(series: list[Series]) -> dict[tuple[str, str], tuple[ServerReading, ...]]:
+    return attribute_servers(series, ENGINES, None, Faults())
+
+
+def in_pod(name: str, series: list[Series]) -> list[Series]:
+    """The series as Prometheus has them that scrapes a pod named after the file."""
+    target = {"namespace": "team", "pod": name, "instance": f"{name}.team:8000", "job": "llms"}
+    return [Series(each.name, dict(each.labels) | target, each.sample) for each in series]
+
+
+@pytest.mark.parametrize("name", sorted(GPUS))
+def test_servers_of(name: str, samples: dict[str, list[Series]]) -> None:
+    found = {}
+    for readings in servers_of(in_pod(name, samples[name])).values():
+        for reading in readings:
+            values = {key: getattr(reading, key) for key in ServerReading.__dataclass_fields__}
+            shown = {key: value.value for key, value in values.items() if isinstance(value, Sample)}
+            found[reading.engine] = {"model": reading.model} | shown
+    assert found == SERVERS.get(name, {})
+
+
 @given(st.randoms(use_true_random=False))
-def test_no_mix_of_files_and_no_order_changes_a_gpus_reading(
+def test_no_mix_of_files_and_no_order_changes_a_reading(
     samples: dict[str, list[Series]], shuffle: random.Random
 ) -> None:
     chosen = [name for name in samples if shuffle.random() < 0.5]
-    mixed = [series for name in chosen for series in samples[name]]
+    mixed = [
+        series
+        for name in chosen
+        for series in (in_pod(name, samples[name]) if name in SERVERS else samples[name])
+    ]
     shuffle.shuffle(mixed)
     assert read_series(mixed)[0] == readings_of({name: samples[name] for name in chosen})
+    alone: dict[tuple[str, str], tuple[ServerReading, ...]] = {}
+    for name in chosen:
+        if name in SERVERS:
+            alone |= servers_of(in_pod(name, samples[name]))
+    assert servers_of(mixed) == alone
