@@ -11,9 +11,12 @@ above it the largest of the groups' own quantiles is taken, which is the worst t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
 
 LEAST_CONFIDENCE_PERCENT = 50
 MOST_CONFIDENCE_PERCENT = 99
@@ -21,9 +24,16 @@ MOST_CONFIDENCE_PERCENT = 99
 
 def upper_factors(errors_by_group: Mapping[str, Sequence[float]]) -> list[float]:
     """Factors for each whole per cent from 50 to 99, never below 1 and never falling."""
+    groups = [np.sort(np.asarray(errors, dtype=np.float64)) for errors in errors_by_group.values()]
+    pooled = np.concatenate(groups)
+    order = np.argsort(pooled, kind="stable")
+    pooled = pooled[order]
+    share = 1 / (len(groups) + 1)
+    weights = np.concatenate([np.full(len(errors), share / len(errors)) for errors in groups])[order]
+    reached = np.cumsum(weights)
     factors: list[float] = []
     for percent in range(LEAST_CONFIDENCE_PERCENT, MOST_CONFIDENCE_PERCENT + 1):
-        error = _quantile(list(errors_by_group.values()), percent / 100)
+        error = _quantile(groups, pooled, reached, percent / 100)
         factors.append(max([1.0, math.exp(error), *factors[-1:]]))
     return factors
 
@@ -46,20 +56,14 @@ def coverage_by_group(errors_by_group: Mapping[str, Sequence[float]], factor: fl
     }
 
 
-def _quantile(groups: Sequence[Sequence[float]], level: float) -> float:
+def _quantile(groups: Sequence[Array], pooled: Array, reached: Array, level: float) -> float:
+    """``groups`` sorted each; ``pooled`` all of them sorted, with the weight reached at each."""
     if level > len(groups) / (len(groups) + 1):
         return max(_conformal_quantile(errors, level) for errors in groups)
-    share = 1 / (len(groups) + 1)
-    weighted = sorted((error, share / len(errors)) for errors in groups for error in errors)
-    reached = 0.0
-    for error, weight in weighted:
-        reached += weight
-        if reached >= level - 1e-12:
-            return error
-    return weighted[-1][0]
+    place = int(np.searchsorted(reached, level - 1e-12))
+    return float(pooled[min(place, len(pooled) - 1)])
 
 
-def _conformal_quantile(errors: Iterable[float], level: float) -> float:
+def _conformal_quantile(ordered: Array, level: float) -> float:
     """The ⌈(n+1)·level⌉-th smallest error, or the largest where there are too few."""
-    ordered = sorted(errors)
-    return ordered[min(len(ordered), math.ceil((len(ordered) + 1) * level)) - 1]
+    return float(ordered[min(len(ordered), math.ceil((len(ordered) + 1) * level)) - 1])

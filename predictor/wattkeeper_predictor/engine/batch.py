@@ -94,7 +94,7 @@ def _itl(p: StepParameters, c: Columns, batch: Array) -> tuple[StepTerms, Array]
     Each finished sequence is followed by another, whose prompt a step carries: batch ÷ output prompts a step.
     """
     terms = step_terms(p, c, batch)
-    return terms, terms.total() + prompt_seconds(p, c, batch / c.output * c.prompt)
+    return terms, terms.total() + batch / c.output * prompt_seconds(p, c)
 
 
 def _offline_batch(p: StepParameters, c: Columns, ceiling: Array) -> Array:
@@ -120,6 +120,6 @@ def _first_token(p: StepParameters, c: Columns, step: Array) -> Array:
 
     Prompts are read one after another: an M/D/1 queue at the rate they arrive.
     """
-    own = prompt_seconds(p, c, c.prompt)
+    own = prompt_seconds(p, c)
     busy = np.clip(c.rate * own, 0, 0.99)
     return p.first_token + own * (1 + busy / (2 * (1 - busy))) + step

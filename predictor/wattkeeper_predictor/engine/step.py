@@ -83,8 +83,8 @@ def cache_gb_per_sequence(c: Columns) -> Array:
     return read / np.minimum(c.gpus, c.kv_heads)
 
 
-def step_terms(p: StepParameters, c: Columns, batch: Array, prompt_tokens: Array | float = 0.0) -> StepTerms:
-    """One step of ``batch`` sequences, with ``prompt_tokens`` of prompts read along."""
+def step_terms(p: StepParameters, c: Columns, batch: Array) -> StepTerms:
+    """One step of ``batch`` sequences, each generating a token."""
     read = (
         p.weight_read
         * np.where(c.gddr > 0, p.weight_read_gddr, 1.0)
@@ -93,9 +93,8 @@ def step_terms(p: StepParameters, c: Columns, batch: Array, prompt_tokens: Array
     imbalance = np.where(c.expert_parallel > 0, p.expert_imbalance, 1.0)
     odd = (c.hopper > 0) & ~np.isin(c.head_dim, _FAST_HEAD_DIMS)
     cache = p.cache_read * (1 + p.cache_read_old * c.old) * np.where(odd, p.cache_read_odd, 1.0)
-    gflop = gflop_per_token(c) * (batch + prompt_tokens)
+    gflop = gflop_per_token(c) * batch
     several = c.gpus > 1
-    exchanged = _ACTIVATION_BYTES * 2 * batch * c.hidden * c.layers * (c.gpus - 1) / c.gpus / 1e9
     clock = (1.7 / c.boost_ghz) ** p.layer_clock
     return StepTerms(
         weights=read * imbalance * weight_gb_per_gpu(c, batch) / c.bandwidth_gb_s,
@@ -109,17 +108,25 @@ def step_terms(p: StepParameters, c: Columns, batch: Array, prompt_tokens: Array
         link=np.where(
             several,
             p.link_latency * c.layers * np.where(c.pcie > 0, _PCIE_LATENCY, 1.0)
-            + p.link_read * exchanged / c.link_gb_s,
+            + p.link_read * _exchanged_gb(c, batch) / c.link_gb_s,
             0.0,
         ),
         uncaptured=p.layer_uncaptured * c.layers * (batch > _CAPTURED_SEQUENCES),
     )
 
 
-def prompt_seconds(p: StepParameters, c: Columns, tokens: Array) -> Array:
-    """What reading ``tokens`` of prompts adds to the step that carries them: their operations."""
-    gflop = gflop_per_token(c) * tokens
+def prompt_seconds(p: StepParameters, c: Columns) -> Array:
+    """What reading one prompt adds to the step that carries it: its operations, and their exchange."""
+    # Causal attention: each token attends to half the prompt on average, twice (scores and values).
+    attention = 2 * c.cache_layers * c.hidden * c.prompt**2 / c.gpus / 1e9
+    gflop = gflop_per_token(c) * c.prompt + attention
     return (
         p.compute * (1 + p.compute_old * c.old) * gflop / (1e3 * matrix_tflops(c))
         + p.power * gflop / c.tdp_watts * (c.process_nm / 7) ** p.power_node
+        + p.link_read * _exchanged_gb(c, c.prompt) / c.link_gb_s
     )
+
+
+def _exchanged_gb(c: Columns, tokens: Array) -> Array:
+    """Gigabytes that each GPU sends for ``tokens``: two all-reduces of their activations a layer."""
+    return 2 * _ACTIVATION_BYTES * tokens * c.hidden * c.layers * (c.gpus - 1) / c.gpus / 1e9

@@ -55,6 +55,6 @@ def itl_p95(t: TailParameters, p: StepParameters, c: Columns, state: Steady) -> 
         (c.offline == 0) & np.isnan(c.fixed_batch), c.rate * state.itl, state.running / c.output
     )
     prompts = np.maximum(arriving + _Z95 * np.sqrt(arriving) - _NONE_BELOW, 0)
-    carried = prompts * (t.prompt * prompt_seconds(p, c, c.prompt) + t.mixed_layer * c.layers)
+    carried = prompts * (t.prompt * prompt_seconds(p, c) + t.mixed_layer * c.layers)
     plain: Array = np.maximum(state.step * (1 + t.jitter) + carried, state.itl)
     return plain

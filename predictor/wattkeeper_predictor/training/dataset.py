@@ -26,13 +26,13 @@ class Dataset:
     sha256: str
 
 
-def load_dataset(runs: Path, models: Path, gpus: Path, *, strict: bool = False) -> Dataset:
-    """Read the three files and keep what can be used together.
+def load_dataset(runs: Path, models: Path | None, gpus: Path | None, *, strict: bool = False) -> Dataset:
+    """Read the files and keep what can be used together; without a table the catalogue describes.
 
     Raises ``InvalidInput`` if nothing can, or if a run's GPU is in neither table.
     """
     table = read_runs(runs, strict=strict)
-    metadata = read_metadata(models, gpus)
+    metadata = read_metadata(models, gpus, {run.model for run in table.runs}, {run.gpu for run in table.runs})
     _check_gpus(table, metadata)
     used_models = {run.model for run in table.runs}
     skipped = {
@@ -48,7 +48,7 @@ def load_dataset(runs: Path, models: Path, gpus: Path, *, strict: bool = False) 
         gpus={name: spec for name, spec in metadata.gpus.items() if any(r.gpu == name for r in kept)},
         skipped=skipped,
         broken=table.complaint(),
-        sha256=_digest(runs, models, gpus),
+        sha256=_digest(*filter(None, (runs, models, gpus))),
     )
 
 

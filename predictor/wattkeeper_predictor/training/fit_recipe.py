@@ -2,7 +2,8 @@
 
 In order: the simulator online and offline; power physics at simulated times; what each GPU draws idle and how
 far its rise is off; the trees; what each measured pair says beyond. Everything is fitted to medians of cells,
-so that a cell counts once however often it was run.
+so that a cell counts once however often it was run. Mixtures of experts outside batch sweeps are few and
+unlike each other: they are not fitted to, only remembered as measured pairs (and used to judge the bounds).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from wattkeeper_predictor.recipes.wattkeeper.corrections import (
     model_features,
     offline_power_features,
 )
-from wattkeeper_predictor.recipes.wattkeeper.figures import figures
+from wattkeeper_predictor.recipes.wattkeeper.figures import figures, plain
 from wattkeeper_predictor.recipes.wattkeeper.fitted import CellShift, Fitted, KnownGpu, KnownModel
 from wattkeeper_predictor.recipes.wattkeeper.recall import cell_key, known_of
 
@@ -66,8 +67,9 @@ class Training:
 
 def fit_recipe(training: Training, start: Fitted | None = None) -> Fitted:
     """Fit everything; ``start`` (a fit to more or fewer rows) only saves time."""
-    rows = training.rows
-    cells, runs = mean_cells(rows)
+    rows = training.rows.take(fitted_to(training.rows))
+    all_cells, runs = mean_cells(training.rows)
+    cells = all_cells.take(fitted_to(all_cells))
     online = fit_online(cells, start.online if start else None)
     offline = fit_offline(cells, start.offline if start else None)
     present = {str(gpu): _row_of(cells, str(gpu)) for gpu in np.unique(cells.gpu)}
@@ -82,10 +84,10 @@ def fit_recipe(training: Training, start: Fitted | None = None) -> Fitted:
         online=online,
         offline=offline,
         power=power,
-        tail=fit_tail(rows, training.itl_p95, online),
+        tail=fit_tail(training.rows, training.itl_p95, online),
         idle=idle_model,
         gpus={name: _known_gpu(cells, rise, name, row, watts.get(name)) for name, row in present.items()},
-        models=_known_models(rows, training.architectures),
+        models=_known_models(training.rows, training.architectures),
         cells={},
         trees={
             **_latency_trees("online", cells.take(cells.source == Source.SERVER), online, present),
@@ -94,7 +96,13 @@ def fit_recipe(training: Training, start: Fitted | None = None) -> Fitted:
             **_loaded_power_trees(cells, state, idle, power),
         },
     )
-    return replace(fitted, cells=_cell_shifts(fitted, cells, runs))
+    return replace(fitted, cells=_cell_shifts(fitted, all_cells, runs))
+
+
+def fitted_to(rows: Measured) -> Mask:
+    """Rows that parameters and trees are fitted to."""
+    mask: Mask = (rows.source == Source.SWEEP) | plain(rows.columns)
+    return mask
 
 
 def _row_of(cells: Measured, gpu: str) -> GpuRow:

@@ -7,12 +7,12 @@ published with them; everywhere else counts are computed from the architecture.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from wattkeeper_predictor.catalog import GpuCatalogue
+from wattkeeper_predictor.catalog import GpuCatalogue, ModelCatalogue
 from wattkeeper_predictor.errors import InvalidInput
 from wattkeeper_predictor.specs import GpuSpec, ModelSpec
 
@@ -28,14 +28,38 @@ class Metadata:
     skipped: Mapping[str, str]
 
 
-def read_metadata(models: Path, gpus: Path) -> Metadata:
-    """Read both tables. Raises ``InvalidInput`` if a table lacks its key column."""
+def read_metadata(
+    models: Path | None,
+    gpus: Path | None,
+    used_models: Iterable[str] = (),
+    used_gpus: Iterable[str] = (),
+) -> Metadata:
+    """Read both tables; the catalogue stands in for one that isn't given, for the names in use.
+
+    Raises ``InvalidInput`` if a table lacks its key column.
+    """
     skipped: dict[str, str] = {}
     return Metadata(
-        models=_table(models, "model_name", _model, skipped),
-        gpus=_table(gpus, "gpu_type", _gpu, skipped),
+        models=_catalogued(used_models, ModelCatalogue.load().get, skipped)
+        if models is None
+        else _table(models, "model_name", _model, skipped),
+        gpus=_catalogued(used_gpus, GpuCatalogue.load().get, skipped)
+        if gpus is None
+        else _table(gpus, "gpu_type", _gpu, skipped),
         skipped=skipped,
     )
+
+
+def _catalogued(
+    names: Iterable[str], get: Callable[[str], _Spec], skipped: dict[str, str]
+) -> dict[str, _Spec]:
+    specs: dict[str, _Spec] = {}
+    for name in sorted(set(names)):
+        try:
+            specs[name] = get(name)
+        except InvalidInput as unknown:
+            skipped[name] = str(unknown)
+    return specs
 
 
 def _table(

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from wattkeeper_predictor.catalog import GpuCatalogue
 from wattkeeper_predictor.engine.columns import Question, columns_of
 from wattkeeper_predictor.errors import InvalidInput
+from wattkeeper_predictor.recipes.wattkeeper.recall import architecture
 from wattkeeper_predictor.specs import GpuSpec, ServingConfig, Workload
 
 from .families import family_of
@@ -59,6 +60,7 @@ class SweepTable:
     itl_p95: NDArray[np.float64]
     broken: tuple[tuple[int, str], ...]
     stand_ins: Mapping[str, str]
+    architectures: Mapping[str, str]
     sha256: str
 
     def complaint(self) -> str | None:
@@ -163,6 +165,7 @@ def _table(parsed: list[_Row], broken: list[tuple[int, str]], path: Path) -> Swe
         itl_p95=np.array([row.itl_p95_seconds for row in parsed]),
         broken=tuple(broken),
         stand_ins={row.question.model.id: row.stand_in for row in parsed if row.stand_in},
+        architectures={row.question.model.id: architecture(row.question.model) for row in parsed},
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
     )
 

@@ -8,11 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattkeeper_predictor.engine.columns import Columns
+from wattkeeper_predictor.specs import ModelSpec
 
 from .figures import Known
 from .fitted import CellShift, Fitted
 
 Array = NDArray[np.float64]
+
+
+def architecture(model: ModelSpec) -> str:
+    """Text that is equal for equal networks, whatever their id and however their parameters are counted."""
+    sizes = (
+        model.layers,
+        model.hidden_size,
+        model.attention_heads,
+        model.kv_heads,
+        model.intermediate_size,
+        model.experts_total or 0,
+    )
+    return "x".join(map(str, sizes))
 
 
 def cell_key(c: Columns, place: int) -> str:
