@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -65,12 +66,13 @@ def predict(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload = _workload(scenario, requests_per_second, prompt_tokens, output_tokens)
     predictor = Predictor.load(artifacts)
     rows: list[dict[str, Any]] = []
-    for gpu_spec in [GpuCatalogue.load().get(name) for name in gpu]:
-        fit = memory_fit(spec, gpu_spec, ServingConfig(), workload)
+    for gpu_spec in [_gpu(name) for name in gpu]:
         try:
+            fit = memory_fit(spec, gpu_spec, ServingConfig(), workload)
             answer = predictor.predict(spec, gpu_spec, workload, confidence_percent=confidence)
-        except OutOfPredictorRange as refused:
-            if len(gpu) == 1:
+        except (OutOfPredictorRange, InvalidInput) as refused:
+            of_the_gpu = isinstance(refused, OutOfPredictorRange) or refused.field == "serving.quantization"
+            if len(gpu) == 1 or not of_the_gpu:
                 raise
             rows.append({"gpu": gpu_spec.name, "refused": str(refused)})
             continue
@@ -102,7 +104,7 @@ def explain(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     workload = _workload(scenario, requests_per_second, prompt_tokens, output_tokens)
     predictor = Predictor.load(artifacts)
     explained = []
-    for gpu_spec in [GpuCatalogue.load().get(name) for name in gpu]:
+    for gpu_spec in [_gpu(name) for name in gpu]:
         reasons = predictor.explain(spec, gpu_spec, workload, confidence_percent=confidence)
         explained.append({"gpu": gpu_spec.name, **asdict(reasons)})
         if not as_json:
@@ -118,9 +120,19 @@ def _model(model_id: str, config: Path | None) -> ModelSpec:
         return ModelCatalogue.load().get(model_id)
     try:
         content = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as broken:
+    except (ValueError, RecursionError) as broken:
         raise InvalidInput("model.config", f"{config} isn't JSON ({broken}); mend the file") from broken
     return model_from_config(model_id, content)
+
+
+def _gpu(name: str) -> GpuSpec:
+    read = GpuCatalogue.load().lookup(name)
+    if read.mig or read.mig_invalid or read.shared:
+        raise OutOfPredictorRange(
+            "gpu",
+            f"{name} is a slice of a GPU or shared; only whole GPUs are predicted, so name the GPU alone",
+        )
+    return GpuCatalogue.load().get(name)
 
 
 def _workload(scenario: ScenarioName, rate: float | None, prompt: int, output: int) -> Workload:
@@ -134,11 +146,17 @@ def _text(gpu: GpuSpec, answer: Prediction, fit: MemoryFit) -> str:
     need = f"{fit.required_bytes / 1e9:.1f} of {fit.usable_bytes / 1e9:.1f} GB needed"
     notes = "".join(f"\n    {note}" for note in answer.notes)
     return (
-        f"{gpu.name}: {answer.power_watts:.0f} W (below {answer.power_upper_watts:.0f}), "
-        f"{answer.itl_seconds * 1e3:.3g} ms/token (below {answer.itl_upper_seconds * 1e3:.3g}), "
+        f"{gpu.name}: {answer.power_watts:.0f} W (at most {math.ceil(answer.power_upper_watts)}), "
+        f"{answer.itl_seconds * 1e3:.3g} ms/token (at most {_upward(answer.itl_upper_seconds * 1e3)}), "
         f"{answer.energy_per_token_joules:.3g} J/token, {answer.regime}\n"
         f"    memory: {need}, {memory}{notes}"
     )
+
+
+def _upward(value: float) -> str:
+    """Three significant digits, rounded up: a bound is never shown below itself."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / step - 1e-9) * step:.3g}"
 
 
 def _terms(reasons: Explanation) -> str:

@@ -37,8 +37,8 @@ def test_predict_in_words() -> None:
     text = _stdout(
         "predict", "--model", LLAMA, "--gpu", "L4", "--gpu", "A30", "--requests-per-second", "0.33"
     )
-    assert "L4: 71 W" in text
-    assert "A30: 139 W" in text
+    assert "L4: 71 W (at most 72)" in text  # its TDP
+    assert "A30: 139 W (at most 150)" in text  # of 149.2: a bound is rounded up
 
 
 def test_predict_in_json_lists_a_refusal_beside_answers() -> None:
@@ -48,6 +48,12 @@ def test_predict_in_json_lists_a_refusal_beside_answers() -> None:
     assert first["regime"] == "Measured"
     assert first["memory"]["fits"] is True
     assert "AMD" in second["refused"]
+
+
+def test_a_gpu_that_lacks_the_format_is_listed_beside_answers() -> None:
+    model = ["--model", "openai/gpt-oss-20b"]
+    text = _stdout("predict", *model, "--gpu", "T4", "--gpu", "L4", "--requests-per-second", "0.33")
+    assert "T4: serving.quantization: T4 (compute capability 7.5) has no mxfp4" in text
 
 
 def test_a_model_from_its_config(tmp_path: Path) -> None:
@@ -108,6 +114,16 @@ def test_exit_codes(error: InvalidInput | OutOfPredictorRange | ArtifactError, c
             4,
             "/nowhere",
         ),
+        (
+            ["predict", "--model", LLAMA, "--gpu", "NVIDIA-L4-SHARED", "--scenario", "Offline"],
+            3,
+            "whole GPUs",
+        ),
+        (
+            ["predict", "--model", LLAMA, "--gpu", "NVIDIA-H100-NVL-MIG-1g.12gb", "--scenario", "Offline"],
+            3,
+            "whole GPUs",
+        ),
         (["evaluate", "--protocol", "dream"], 2, "dream"),
     ],
 )
@@ -119,9 +135,10 @@ def test_a_foreseen_error_is_one_line_and_a_code(arguments: list[str], code: int
     assert done.stdout == ""
 
 
-def test_a_config_that_is_no_json_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{not json", "", "[" * 100_000, "\ufeff{}"], ids="abcd")
+def test_a_config_that_is_no_json_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config.json"
-    path.write_text("{not json")
+    path.write_text(content)
     done = _run("predict", "--model", "a/b", "--config", str(path), "--gpu", "L4", "--scenario", "Offline")
     assert done.returncode == 2
     assert "isn't JSON" in done.stderr
