@@ -6,7 +6,6 @@ published with them; everywhere else counts are computed from the architecture.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import TypeVar
 from wattkeeper_predictor.catalog import GpuCatalogue, ModelCatalogue
 from wattkeeper_predictor.errors import InvalidInput
 from wattkeeper_predictor.specs import GpuSpec, ModelSpec
+
+from .tables import open_table
 
 _Spec = TypeVar("_Spec", GpuSpec, ModelSpec)
 
@@ -65,8 +66,7 @@ def _catalogued(
 def _table(
     path: Path, key: str, parse: Callable[[Mapping[str, str]], _Spec], skipped: dict[str, str]
 ) -> dict[str, _Spec]:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file, delimiter=";")
+    with open_table(path, delimiter=";") as reader:
         if key not in (reader.fieldnames or ()):
             raise InvalidInput(path.name, f"lacks the column {key}; the separator must be ';'")
         specs: dict[str, _Spec] = {}

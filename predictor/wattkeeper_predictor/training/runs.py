@@ -13,7 +13,6 @@ first-token times, so there it is end-to-end ÷ tokens.
 from __future__ import annotations
 
 import ast
-import csv
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from pathlib import Path
 
 from wattkeeper_predictor.errors import InvalidInput
 from wattkeeper_predictor.levels import Level, level_of_rate
+
+from .tables import open_table
 
 _SUMMARY_COLUMNS = {
     "model",
@@ -43,6 +44,8 @@ _UPSTREAM_COLUMNS = {
     "request_generation_tokens",
 }
 _NAMED_BROKEN_ROWS = 5
+# Nothing that is measured here lies beyond, in seconds, watts or tokens; what does is a mistake.
+_LEAST, _MOST = 1e-9, 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +91,14 @@ def read_runs(path: Path, *, strict: bool = False) -> RunTable:
     Raises ``InvalidInput`` if the columns are neither format's, no sound row is left, or, with
     ``strict``, any row is broken.
     """
-    csv.field_size_limit(1 << 30)
     runs: list[Run] = []
     broken: list[tuple[int, str]] = []
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
+    with open_table(path) as reader:
         parse = _format(path, set(reader.fieldnames or ()))
         for row in reader:
             try:
                 runs.append(parse(row))
-            except (ValueError, SyntaxError, TypeError, KeyError) as wrong:
+            except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as wrong:
                 broken.append((reader.line_num, str(wrong) or type(wrong).__name__))
     table = RunTable(tuple(runs), tuple(broken))
     if not runs or (strict and broken):
@@ -172,13 +173,15 @@ def _level(text: str | None) -> Level:
     if text is None:
         raise ValueError("the row is cut short")
     rate = float(text) if text.strip() else math.nan
+    if rate > _MOST:
+        raise ValueError(f"lambda_qps is {text}, not a rate")
     return level_of_rate(None if math.isnan(rate) or rate < 0 else rate)
 
 
 def _positive(row: Mapping[str, str], column: str) -> float:
     value = float(row[column])
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{column} is {row[column]!r}, not a number above 0")
+    if not _LEAST <= value <= _MOST:
+        raise ValueError(f"{column} is {row[column]!r}, not a number from {_LEAST:g} to {_MOST:g}")
     return value
 
 
@@ -192,7 +195,10 @@ def _numbers(row: Mapping[str, str], column: str) -> list[float]:
     values = ast.literal_eval(row[column])
     if not isinstance(values, (list, tuple)):
         raise ValueError(f"{column} isn't a list")
-    return [float(value) for value in values]
+    numbers = [float(value) for value in values]
+    if not all(0 <= number <= _MOST for number in numbers):
+        raise ValueError(f"{column} holds what isn't a number from 0 to {_MOST:g}")
+    return numbers
 
 
 def _mean(values: Iterator[float] | list[float]) -> float:

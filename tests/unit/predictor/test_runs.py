@@ -9,6 +9,7 @@ import pytest
 
 from wattkeeper_predictor import InvalidInput
 from wattkeeper_predictor.levels import Level, level_of_rate
+from wattkeeper_predictor.training.metadata import read_metadata
 from wattkeeper_predictor.training.runs import read_runs
 
 SUMMARY = (
@@ -92,6 +93,9 @@ def test_the_upstream_format(tmp_path: Path) -> None:
         "1,m/a,L4,0.33,14,200,97,sixty,4,1,70",
         "1,,L4,0.33,14,200,97,60,4,1,70",
         "1,m/a,L4,fast,14,200,97,60,4,1,70",
+        "1,m/a,L4,inf,14,200,97,60,4,1,70",
+        "1,m/a,L4,0.33,14,200,97,1e308,4,1,70",
+        "1,m/a,L4,0.33,14,200,97,1e-300,4,1,70",
         "1,m/a,L4",
     ],
 )
@@ -103,6 +107,34 @@ def test_a_broken_row_is_left_out_and_named_or_refused(tmp_path: Path, row: str)
     assert "line 3" in str(table.complaint())
     with pytest.raises(InvalidInput, match="line 3"):
         read_runs(path, strict=True)
+
+
+@pytest.mark.parametrize(
+    "tokens", ["[1e999, 5]", "[-5, 5]", "[nan]", "{}", "[" * 99, "[1j]", "-" * 100_000 + "1", "f()"]
+)
+def test_a_broken_list_of_requests_is_a_broken_row(tmp_path: Path, tokens: str) -> None:
+    sound: list[object] = [0, "m/a", "L4", 0.33, 300, 60, 100, 40.0, *SERVER_LISTS]
+    broken = [*sound[:10], tokens, sound[11]]
+    table = read_runs(_upstream(tmp_path / "runs.csv", sound, broken))
+    assert [line for line, _ in table.broken] == [3]
+    assert len(table.runs) == 1
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    header = SUMMARY.removeprefix("row,")
+    path.write_text(f"{header}\nm/a,L4,0.33,14,200,97,60,4,1,70\n", encoding="utf-8-sig")
+    assert read_runs(path, strict=True).runs[0].model == "m/a"
+
+
+@pytest.mark.parametrize("content", [SUMMARY.encode("utf-16"), SUMMARY.encode() + b"\n0,m/\xe9,L4"])
+def test_a_file_in_another_encoding_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"runs\.csv: isn't text in UTF-8 .*save it as that"):
+        read_runs(path)
+    with pytest.raises(InvalidInput, match=r"runs\.csv: isn't text in UTF-8"):
+        read_metadata(path, path)
 
 
 def test_a_sound_file_has_no_complaint(tmp_path: Path) -> None:
