@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 CHUNK_REQUESTS = 16_384
+DAY = 86_400.0
+
+
+class TraceError(ValueError):
+    """A trace that can't be used: file, line and field, what is wrong and what to do, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +36,12 @@ class Trace:
     name: str
     chunks: Callable[[], Iterator[Chunk]]
     starts_at: float = 0.0
-    size_hint: int = 0  # bytes or requests, for progress; 0: unknown
-    notes: list[str] = field(default_factory=list)  # filled while reading
+    covers: float | None = None  # seconds, where the source says; else whole days are assumed
+    size_hint: int = 0  # about how many requests, for progress; 0: unknown
+
+    def horizon(self, last_end: float) -> float:
+        """What to simulate unless told otherwise, the last request ending at `last_end`."""
+        return self.covers if self.covers is not None else max(1, math.ceil(last_end / DAY)) * DAY
 
 
 def from_arrays(name: str, arrivals: Iterable[float], services: Iterable[float]) -> Trace:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wattkeeper.core.break_even import Accounting, group_break_even
+from wattkeeper.sim.arrivals import DAY
 from wattkeeper.sim.gpus import Gpu, pulse
 from wattkeeper.sim.outcome import WH, Ledger, Outcome
 from wattkeeper.sim.policies import Kind, Policy
 from wattkeeper.sim.power import PowerProfile
 from wattkeeper.sim.residents import Residence, Resident, SharedModel
 
-DAY = 86_400.0
 Progress = Callable[[int], None]
 _REPORT_EVERY = 4096
 

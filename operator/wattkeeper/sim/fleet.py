@@ -36,7 +36,7 @@ def simulate(
     parts = linked(models)
     horizon = options.horizon
     if horizon is None and len(models) > 1:
-        horizon = max(whole_days_of(model.trace) for model in models)
+        horizon = max(horizon_of(model.trace) for model in models)
     found: list[list[Outcome]] = []
     for part in parts:
         if len(part) == 1 and not options.loads_take_time:
@@ -45,7 +45,7 @@ def simulate(
                 lone, policies, options.accounting, horizon, profiles=options.profiles, progress=progress
             )
         else:
-            end = horizon if horizon is not None else whole_days_of(part[0].trace)
+            end = horizon if horizon is not None else horizon_of(part[0].trace)
             outcomes = [_shared(part, policy, options, end, progress) for policy in policies]
         found.append(outcomes)
     if len(found) == 1:
@@ -67,13 +67,15 @@ def linked(models: Sequence[SharedModel]) -> list[tuple[SharedModel, ...]]:
     return [tuple(members) for members in parts.values()]
 
 
-def whole_days_of(trace: Trace) -> float:
-    """The days that a trace covers; reads it."""
+def horizon_of(trace: Trace) -> float:
+    """What to simulate of a trace; reads it where it doesn't say."""
+    if trace.covers is not None:
+        return trace.covers
     end = 0.0
     for chunk in trace.chunks():
         if len(chunk.arrivals):
             end = max(end, float((chunk.arrivals + chunk.services).max()))
-    return renewal.whole_days(end)
+    return trace.horizon(end)
 
 
 def _shared(

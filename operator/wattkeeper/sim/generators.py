@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from wattkeeper.sim.arrivals import CHUNK_REQUESTS, Chunk, Floats, Trace
+from wattkeeper.sim.arrivals import CHUNK_REQUESTS, DAY, Chunk, Floats, Trace
 
-HOUR, DAY = 3600.0, 86_400.0
+HOUR = 3600.0
 _PERIODS = 512
 
 
@@ -155,7 +155,7 @@ def generate(
             if beyond:
                 return
 
-    return Trace(name, chunks)
+    return Trace(name, chunks, covers=horizon)
 
 
 def _summed(draw: Callable[[], Floats]) -> Iterator[Floats]:

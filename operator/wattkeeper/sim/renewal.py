@@ -22,7 +22,6 @@ from wattkeeper.sim.policies import Kind, Policy
 from wattkeeper.sim.power import PowerProfile
 from wattkeeper.sim.timeouts import timeouts_for
 
-DAY = 86_400.0
 Progress = Callable[[int], None]  # called with the number of requests just done
 
 
@@ -58,16 +57,11 @@ def simulate(  # noqa: PLR0913  options by name
             each.feed(chunk)
         if progress is not None:
             progress(len(chunk.arrivals))
-    end = horizon if horizon is not None else whole_days(passes[-1].splitter.last_end)
+    end = horizon if horizon is not None else model.trace.horizon(passes[-1].splitter.last_end)
     outcomes = passes[0].finish(end)
     if not published:
         return outcomes
     return [replace(each, true=true) for each, true in zip(outcomes, passes[1].finish(end), strict=True)]
-
-
-def whole_days(seconds: float) -> float:
-    """The days that a trace covers, the last one in full; at least one."""
-    return max(1, math.ceil(seconds / DAY)) * DAY
 
 
 class _Pass:

@@ -44,7 +44,7 @@ def test_a_model_alone_is_the_same_in_arrays(
     steps: list[tuple[float, float]], accounting: Accounting
 ) -> None:
     requests = trace(steps)
-    horizon = renewal.whole_days(sum(pause for pause, _ in steps) + 60) + 1000.0
+    horizon = requests.horizon(sum(pause for pause, _ in steps) + 60) + 1000.0
     in_arrays = renewal.simulate(LoneModel("drawn", requests, H100), POLICIES, accounting, horizon)
     for policy, expected in zip(POLICIES, in_arrays, strict=True):
         model = SharedModel("drawn", requests, H100, ("gpu-0",))

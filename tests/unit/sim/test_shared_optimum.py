@@ -75,7 +75,7 @@ def test_no_way_to_evict_is_cheaper(drawn: list[list[tuple[float, float]]]) -> N
 
 @given(steps=STEPS)
 def test_one_model_alone_is_the_simple_rule(steps: list[tuple[float, float]]) -> None:
-    horizon = renewal.whole_days(sum(pause for pause, _ in steps) + 60)
+    horizon = trace(steps).horizon(sum(pause for pause, _ in steps) + 60)
     model = SharedModel("m", trace(steps), LOADERS[0], ("gpu-0",))
     found = optimum([model], Accounting.CORRECTED, horizon)
     lone = LoneModel("m", model.trace, model.hardware)

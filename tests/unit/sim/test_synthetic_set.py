@@ -12,8 +12,8 @@ import pytest
 
 from wattkeeper.core.adaptive import RHO, SLACK
 from wattkeeper.core.break_even import Accounting
+from wattkeeper.sim.arrivals import DAY
 from wattkeeper.sim.generators import (
-    DAY,
     Diurnal,
     Lognormal,
     Mmpp,
