@@ -66,18 +66,23 @@ def _text(value: Any) -> str:
 def read_manifests(source: str) -> list[Manifest]:
     """All resources of a file, `-` being standard input. Raises InputError."""
     name = "standard input" if source == STDIN else source
+    return [
+        manifest
+        for number, document in enumerate(read_documents(source), start=1)
+        if document is not None
+        for manifest in _resources(f"{name}: document {number}", document)
+    ]
+
+
+def read_documents(source: str) -> list[Any]:
+    """All documents of a YAML or JSON file, `-` being standard input. Raises InputError."""
+    name = "standard input" if source == STDIN else source
     try:
-        documents = list(yaml.load_all(_read(source), _Loader))
+        return list(yaml.load_all(_read(source), _Loader))
     except yaml.YAMLError as error:
         raise InputError(f"{name}: no valid YAML: {_in_one_line(error)}") from None
     except RecursionError:
         raise InputError(f"{name}: nested too deep: check the indentation") from None
-    return [
-        manifest
-        for number, document in enumerate(documents, start=1)
-        if document is not None
-        for manifest in _resources(f"{name}: document {number}", document)
-    ]
 
 
 def _read(source: str) -> bytes:
