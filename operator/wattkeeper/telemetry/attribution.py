@@ -184,14 +184,13 @@ def _holders(
     rows: Sequence[GpuRow], places: _Places, exporters: frozenset[object], faults: Faults
 ) -> tuple[Holder, ...]:
     """The pods that hold the GPU by the newest scrape, each with its own share of memory where known."""
-    found = {}
-    for labels in {row.labels for row in rows}:
-        holder = _holder(labels, places, exporters, faults)
-        if holder is not None:
-            found[labels] = holder
-    memory = _memory_by_process(rows)
+    named = {labels: _named(labels, places, exporters) for labels in {row.labels for row in rows}}
+    memory = _memory_by_process(rows, named)
     merged: dict[tuple[str, str, str, str], Holder] = {}
-    for labels, holder in found.items():
+    for labels, pod in named.items():
+        holder = _holder(pod, labels, places, faults) if pod is not None else None
+        if holder is None:
+            continue
         key = (holder.namespace, holder.pod, holder.container, holder.mig_instance)
         before = merged.get(key, holder)
         shares = [each for each in (before.memory_bytes, memory.get(labels)) if each is not None]
@@ -201,46 +200,52 @@ def _holders(
     return tuple(merged[key] for key in sorted(merged))
 
 
-def _memory_by_process(rows: Sequence[GpuRow]) -> Mapping[GpuLabels, float]:
+def _named(labels: GpuLabels, places: _Places, exporters: frozenset[object]) -> Holder | None:
+    """The pod that a row names as the GPU's; None where it names only the exporter."""
+    for pod in labels.pods:
+        known = places.cluster.pod(pod.namespace, pod.pod) if places.cluster is not None else None
+        exporter = labels.may_name_exporter and (
+            (pod.namespace, pod.pod) in exporters
+            or looks_like_exporter(pod, labels)
+            or (known is not None and known.uses_gpus is False)
+        )
+        if not exporter:
+            return pod
+    return None
+
+
+def _holder(pod: Holder, labels: GpuLabels, places: _Places, faults: Faults) -> Holder | None:
+    """The pod that a row names, unless it ended, or is another one of that name."""
+    if places.cluster is None:
+        return pod
+    name = f"{pod.namespace}/{pod.pod}"
+    known = places.cluster.pod(pod.namespace, pod.pod)
+    if known is None:
+        # It may be in a namespace that isn't watched: something holds the GPU.
+        faults.note(FaultKind.UNKNOWN_POD, f"{labels.uuid} is held by {name}")
+        return pod
+    elsewhere = known.node and places.node(labels) and known.node != places.node(labels)
+    if known.ended or elsewhere or (pod.uid and known.uid and pod.uid != known.uid):
+        faults.note(FaultKind.STALE_POD, f"{labels.uuid} is said to be held by {name}")
+        return None
+    return replace(pod, uid=pod.uid or known.uid)
+
+
+def _memory_by_process(
+    rows: Sequence[GpuRow], named: Mapping[GpuLabels, Holder | None]
+) -> Mapping[GpuLabels, float]:
     """What each sharing pod holds itself, where the exporter maps processes to pods.
 
     It does so when the device's own row stands beside the pods' copies. A mapping that failed prints 0 for
     all pods, so 0 is unknown.
     """
-    rows = [row for row in rows if row.quantity.field == "memory_used_bytes"]
-    mapped = {row.labels.target for row in rows if not row.labels.pods and not row.labels.mig_instance}
+    rows = [row for row in rows if row.quantity.field == "memory_used_bytes" and not row.labels.mig_instance]
+    mapped = {row.labels.target for row in rows if named[row.labels] is None}
     return {
         row.labels: row.value
         for row in rows
-        if row.labels.virtual and row.labels.pods and row.labels.target in mapped and row.value
+        if row.labels.virtual and row.labels.target in mapped and row.value
     }
-
-
-def _holder(
-    labels: GpuLabels, places: _Places, exporters: frozenset[object], faults: Faults
-) -> Holder | None:
-    """The pod that a row names, unless it is the exporter, ended, or is another pod of that name."""
-    cluster = places.cluster
-    for pod in labels.pods:
-        known = cluster.pod(pod.namespace, pod.pod) if cluster is not None else None
-        if labels.may_name_exporter and (
-            (pod.namespace, pod.pod) in exporters
-            or looks_like_exporter(pod, labels)
-            or (known is not None and known.uses_gpus is False)
-        ):
-            continue
-        name = f"{pod.namespace}/{pod.pod}"
-        if cluster is not None and known is None:
-            # It may be in a namespace that isn't watched: something holds the GPU.
-            faults.note(FaultKind.UNKNOWN_POD, f"{labels.uuid} is held by {name}")
-        if known is None:
-            return pod
-        elsewhere = known.node and places.node(labels) and known.node != places.node(labels)
-        if known.ended or elsewhere or (pod.uid and known.uid and pod.uid != known.uid):
-            faults.note(FaultKind.STALE_POD, f"{labels.uuid} is said to be held by {name}")
-            return None
-        return replace(pod, uid=pod.uid or known.uid)
-    return None
 
 
 def _notes(

@@ -235,6 +235,16 @@ class TestRepeatedRows:
             Holder("team", "llm-1", "", "u1", memory_bytes=None),
         )
 
+    def test_the_devices_own_row_may_carry_the_exporters_pod(self) -> None:
+        """Scraped with honor_labels: false, where the row itself has no pod."""
+        target = EXPORTER | SCRAPED
+        rows = [
+            row(MEMORY, 18200, **target),
+            row(MEMORY, 9100, exported_pod="llm-0", exported_namespace="team", vgpu="0", **target),
+        ]
+        reading = read_series(rows)[0]["GPU-a"]
+        assert reading.holders == (Holder("team", "llm-0", memory_bytes=9100 * MIB),)
+
     def test_batch_jobs_repeat_a_row_and_are_no_pods(self) -> None:
         reading = read_series([row(POWER, 240, hpc_job=job) for job in ("1002", "1001")])[0]["GPU-a"]
         assert reading.power_watts == Sample(240, NOW)
