@@ -21,7 +21,7 @@ help: ## This list
 
 .PHONY: system
 system: ## Install the system packages that are missing (Debian-like; asks nothing)
-	@scripts/system-packages base test image
+	@scripts/system-packages base test prometheus image
 
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
 	@scripts/system-packages base
@@ -53,7 +53,7 @@ cluster-down: venv ## Stop the local cluster
 # ---- checks -------------------------------------------------------------------------------------
 
 .PHONY: test
-test: lint verify test-unit test-e2e test-image ## Everything that CI runs
+test: lint verify test-unit test-integration test-e2e test-image ## Everything that CI runs
 	@echo "==> all green"
 
 .PHONY: lint
@@ -80,6 +80,12 @@ test-unit: venv ## Unit, property and golden tests, and those on the measured da
 	@scripts/system-packages test
 	@echo "==> unit tests"
 	@$(PYTEST) tests/unit -m "not full" -n 2 --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
+
+.PHONY: test-integration
+test-integration: venv ## Telemetry through a real Prometheus; the activator in front of real servers
+	@scripts/system-packages test prometheus
+	@echo "==> integration tests"
+	@$(PYTEST) $(wildcard tests/integration tests/telemetry) -m "not full" $(PYTEST_FLAGS)
 
 .PHONY: test-e2e
 test-e2e: venv ## Tests on a real control plane (or on WATTKEEPER_TEST_KUBECONFIG)
