@@ -1,7 +1,8 @@
 """Trained files on disk: a manifest and what it lists. XGBoost's own format and JSON, never a pickle.
 
-Writing is deterministic: equal content gives equal bytes. Reading checks the schema and the hash of
-each file, and raises ``ArtifactError`` with the file's name and the cure.
+Writing is deterministic: equal content gives equal bytes. Reading checks the schema and the hashes of the
+manifest and of each file, so that what was changed by hand isn't served, and raises ``ArtifactError`` with
+the file's name and the cure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .errors import ArtifactError
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+_DIGEST = "manifest_sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ def write_artifact(directory: Path, artifact: Artifact) -> None:
         (directory / name).write_bytes(content)
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(artifact.files.items())}
     manifest = {"schema": SCHEMA, **artifact.manifest, "files": hashes}
+    manifest[_DIGEST] = _digest(manifest)
     (directory / MANIFEST).write_text(to_json(manifest), encoding="utf-8")
 
 
@@ -49,6 +52,8 @@ def read_artifact(directory: Path) -> Artifact:
         raise ArtifactError(f"{directory / MANIFEST} can't be read ({broken}); train again") from broken
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise ArtifactError(f"{directory / MANIFEST} isn't of schema {SCHEMA}; train again with this version")
+    if manifest.pop(_DIGEST, None) != _digest(manifest):
+        raise ArtifactError(f"{directory / MANIFEST} isn't as it was written; train again or reinstall")
     files = {name: _checked(directory / name, digest) for name, digest in manifest.get("files", {}).items()}
     return Artifact(manifest, files)
 
@@ -56,6 +61,10 @@ def read_artifact(directory: Path) -> Artifact:
 def to_json(value: Mapping[str, Any]) -> str:
     """Deterministic, with short lists on one line: readable in review, equal for equal content."""
     return _pretty(value, 0) + "\n"
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(to_json(manifest).encode()).hexdigest()
 
 
 def _checked(path: Path, digest: str) -> bytes:

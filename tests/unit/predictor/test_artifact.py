@@ -16,6 +16,12 @@ from wattkeeper_predictor.predictor import default_artifacts
 SMALL = Artifact({"recipe": "wattgpu", "numbers": [1, 2.5]}, {"a.bin": b"\x00\x01", "b.json": b"[]"})
 
 
+def edit(directory: Path, **changes: object) -> None:
+    """Change the manifest as somebody with an editor does."""
+    path = directory / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_artifact(tmp_path / "x", SMALL)
     back = read_artifact(tmp_path / "x")
@@ -37,8 +43,24 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         (lambda d: (d / "manifest.json").unlink(), "manifest.json"),
         (lambda d: (d / "manifest.json").write_text("{"), "manifest.json"),
         (lambda d: (d / "manifest.json").write_text('{"schema": 99}'), "schema"),
+        (lambda d: edit(d, numbers=[1, 2.6]), "isn't as it was written"),
+        (lambda d: edit(d, files=["a.bin"]), "isn't as it was written"),
+        (lambda d: edit(d, manifest_sha256=None), "isn't as it was written"),
+        (lambda d: (d / "manifest.json").write_bytes(b"\xff\xfe"), "manifest.json"),
+        (lambda d: (d / "manifest.json").write_text("[]"), "schema"),
     ],
-    ids=["changed", "missing file", "no manifest", "torn manifest", "other schema"],
+    ids=[
+        "changed",
+        "missing file",
+        "no manifest",
+        "torn manifest",
+        "other schema",
+        "edited by hand",
+        "other files listed",
+        "no hash of its own",
+        "no text",
+        "no object",
+    ],
 )
 def test_damage_is_named(tmp_path: Path, damage, said: str) -> None:  # type: ignore[no-untyped-def]
     write_artifact(tmp_path, SMALL)
