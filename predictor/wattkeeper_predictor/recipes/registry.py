@@ -9,8 +9,12 @@ from wattkeeper_predictor.errors import ArtifactError
 from wattkeeper_predictor.prediction import ServedRecipe
 
 from .wattgpu.serve import WattGpuRecipe
+from .wattkeeper.serve import WattkeeperRecipe
 
-SERVED: Mapping[str, Callable[[Artifact], ServedRecipe]] = {WattGpuRecipe.name: WattGpuRecipe}
+SERVED: Mapping[str, Callable[[Artifact], ServedRecipe]] = {
+    WattGpuRecipe.name: WattGpuRecipe,
+    WattkeeperRecipe.name: WattkeeperRecipe,
+}
 
 
 def serve(artifact: Artifact) -> ServedRecipe:

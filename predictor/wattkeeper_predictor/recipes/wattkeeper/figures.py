@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,7 @@ class Known:
 class Figures:
     """Answers. Times in seconds, power in watts a GPU.
 
+    ``active_rise`` is drawn above idle while something runs, ``full_power`` with all sequences running.
     ``simulated`` is the ITL before, ``correction`` the logarithm of the factor after the simulator.
     """
 
@@ -79,6 +80,7 @@ class Figures:
     max_sequences: Array
     idle_watts: Array
     power: Array
+    active_rise: Array
     full_power: Array
     step: Array
     simulated: Array
@@ -135,7 +137,7 @@ def _offline(fitted: Fitted, c: Columns, known: Known) -> Figures:
         share = apply_trees(trees, offline_power_features(c, state))
         rise = np.clip(share, 0, 1) * c.tdp_watts - idle
     power = _shifted(idle, rise, known, c)
-    return _figures(fitted, c, state, correction, idle, power, power)
+    return _figures(fitted, c, state, correction, _Watts(idle, power, power - idle, power))
 
 
 def _online(fitted: Fitted, c: Columns, known: Known) -> Figures:
@@ -146,9 +148,10 @@ def _online(fitted: Fitted, c: Columns, known: Known) -> Figures:
     demand = np.where(np.isnan(known.duty), state.demand * slower, known.duty)
     busy = busy_share(c, state, demand)
     saturated = steady(fitted.online, c.replace(fixed_batch=np.maximum(capacity(c).running, state.running)))
-    power = _shifted(idle, busy * _active(fitted, c, state, idle), known, c)
+    active = _shifted(idle, _active(fitted, c, state, idle), known, c) - idle
+    power = idle + busy * active
     full = _shifted(idle, _active(fitted, c, saturated, idle), known, c)
-    return _figures(fitted, c, state, correction, idle, power, np.maximum(full, power))
+    return _figures(fitted, c, state, correction, _Watts(idle, power, active, np.maximum(full, power)))
 
 
 def _active(fitted: Fitted, c: Columns, state: Steady, idle: Array) -> Array:
@@ -195,9 +198,16 @@ def _itl_correction(fitted: Fitted, names: tuple[str, str], c: Columns, state: S
     return total
 
 
-def _figures(  # noqa: PLR0913, PLR0917 - the parts of an answer
-    fitted: Fitted, c: Columns, state: Steady, correction: Array, idle: Array, power: Array, full: Array
-) -> Figures:
+class _Watts(NamedTuple):
+    """Of one GPU: idle, mean, the rise while something runs, and with all sequences running."""
+
+    idle: Array
+    mean: Array
+    active_rise: Array
+    full: Array
+
+
+def _figures(fitted: Fitted, c: Columns, state: Steady, correction: Array, watts: _Watts) -> Figures:
     slower = np.exp(correction)
     server = (c.offline == 0) & np.isnan(c.fixed_batch)
     with np.errstate(divide="ignore"):
@@ -213,9 +223,10 @@ def _figures(  # noqa: PLR0913, PLR0917 - the parts of an answer
         demand=state.demand * slower,
         overload=state.overload * slower,
         max_sequences=capacity(c).whole,
-        idle_watts=idle,
-        power=power,
-        full_power=full,
+        idle_watts=watts.idle,
+        power=watts.mean,
+        active_rise=watts.active_rise,
+        full_power=watts.full,
         step=state.step * slower,
         simulated=state.itl,
         correction=correction,

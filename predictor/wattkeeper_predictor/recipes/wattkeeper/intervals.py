@@ -13,16 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wattkeeper_predictor.conformal import (
-    LEAST_CONFIDENCE_PERCENT,
-    MOST_CONFIDENCE_PERCENT,
-    factor_at,
-)
+from wattkeeper_predictor.conformal import MOST_CONFIDENCE_PERCENT, factor_at
 
 KINDS = ("mixture", "quantized", "parallel", "hybrid")
 #: Where nothing was measured, bounds widen by this much more. A judgement, not data; said in the notes.
 UNMEASURED_FACTOR = 1.15
-FILLED_FACTOR = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +75,12 @@ class Intervals:
         return found
 
     def widest(self, tables: Sequence[str], target: str, confidence_percent: float) -> Bound:
-        """The wider of several tables; those that don't exist are passed over, but not all of them."""
+        """The wider of several tables; a factor of two either way where the training data gave none."""
         found = [self.bound(table, target, confidence_percent) for table in tables if self.has(table, target)]
-        if not found:
-            raise KeyError(f"no interval table {tables} for {target}")
-        widest = found[0]
+        widest = found[0] if found else NOTHING_KNOWN
         for bound in found[1:]:
             widest = widest.joined(bound)
         return widest
 
 
-FACTOR_COUNT = MOST_CONFIDENCE_PERCENT - LEAST_CONFIDENCE_PERCENT + 1
+NOTHING_KNOWN = Bound(2.0, 0.5, 2.0)
