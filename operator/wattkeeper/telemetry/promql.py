@@ -137,7 +137,8 @@ class PromQl:
         if response.is_redirect:
             return
         body = bytearray()
-        for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=True):
+        # read1 gives what has come; stream and read would wait for a whole chunk, however long it takes.
+        while chunk := response.raw.read1(_CHUNK_BYTES, decode_content=True):
             body += chunk
             if len(body) > self._options.max_answer_bytes:
                 response.close()
