@@ -21,6 +21,7 @@ from wattkeeper.sim.arrivals import CHUNK_REQUESTS, Chunk, Floats, Trace, TraceE
 ARRIVAL, SERVICE = "arrival_s", "service_s"
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLE_BYTES = 65_536
+_UNIX_TIME = 1e8  # three years: no trace begins with so long a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,11 @@ def _chunks(path: Path, layout: _Layout) -> Iterator[Chunk]:
             chunk = _fast(part, layout, before)
             if chunk is None:
                 chunk = _slow(part, layout, before, line)
+            if not requests and len(chunk.arrivals) and chunk.arrivals[0] >= _UNIX_TIME:
+                raise TraceError(
+                    f"{layout.file}: {ARRIVAL}: begins with {chunk.arrivals[0]:.15g}, which looks like Unix "
+                    "time: subtract the trace's start"
+                )
             line += len(part)
             if len(chunk.arrivals):
                 before = float(chunk.arrivals[-1])

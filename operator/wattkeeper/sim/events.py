@@ -80,6 +80,7 @@ class _Simulation:
             for model, break_even in zip(models, own, strict=True)
         ]
         self._ledger = Ledger()
+        self._beyond = 0
         self._queue: list[tuple[float, int, Resident | None, tuple[Resident, ...], int]] = []
         self._order = 0
 
@@ -93,7 +94,8 @@ class _Simulation:
         done = 0
         for now, index, service in self._requests():
             if now >= horizon:
-                break
+                self._beyond += 1
+                continue
             self._until(now)
             self._request(self._residents[index], now, service)
             done += 1
@@ -259,7 +261,9 @@ class _Simulation:
             horizon,
             sum(gpu.context_watts for gpu in self._gpus.values()) * horizon / WH,
             sum(gpu.bare_watts for gpu in self._gpus.values()) * horizon / WH,
+            sum(each.model.hardware.tax_watts for each in self._residents) * horizon / WH,
             ledger,
             seconds.pop() if len(seconds) == 1 else None,
             profile=PowerProfile.total(profiles) if profiles else None,
+            beyond=self._beyond,
         )

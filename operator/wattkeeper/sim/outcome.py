@@ -44,10 +44,12 @@ class Outcome:
     horizon_seconds: float
     always_on_wh: float
     bare_wh: float  # had no model ever been loaded
+    own_tax_wh: float  # of contexts always on, each model on GPUs of its own
     ledger: Ledger
     break_even_seconds: float | None  # None: of several models that differ
     models: tuple[Outcome, ...] = ()
     profile: PowerProfile | None = None
+    beyond: int = 0  # requests after the horizon, left out
     published: bool = False  # computed as seed 002 did, which flatters: see `true`
     true: Outcome | None = field(default=None)  # the same policy, service and lead-in charged
 
@@ -65,9 +67,12 @@ class Outcome:
 
     @property
     def tax_saved_percent(self) -> float:
-        """Of what contexts cost above bare boards, which is all that parking can save."""
-        tax = self.always_on_wh - self.bare_wh
-        return 100 * self.saved_wh / tax if tax > 0 else 0.0
+        """Of what contexts cost above bare boards if every model is always on, on GPUs of its own.
+
+        That is all that parking and sharing GPUs can save.
+        """
+        spent = self.energy_wh - self.bare_wh
+        return 100 * (1 - spent / self.own_tax_wh) if self.own_tax_wh > 0 else 0.0
 
     @property
     def delayed_percent(self) -> float:
@@ -96,10 +101,12 @@ def together(name: str, outcomes: Sequence[Outcome]) -> Outcome:
         max(each.horizon_seconds for each in outcomes),
         sum(each.always_on_wh for each in outcomes),
         sum(each.bare_wh for each in outcomes),
+        sum(each.own_tax_wh for each in outcomes),
         ledger,
         known.pop() if len(known) == 1 else None,
         tuple(outcomes),
         PowerProfile.total(profiles) if profiles else None,
+        sum(each.beyond for each in outcomes),
         any(each.published for each in outcomes),
         together(name, true) if len(true) == len(outcomes) else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -30,7 +31,7 @@ class PowerProfile:
         if not len(starts):
             return
         ends = starts + durations
-        first, last = int(starts[0] // self.step_seconds), int(ends[-1] // self.step_seconds) + 1
+        first, last = int(starts[0] // self.step_seconds), math.ceil(ends[-1] / self.step_seconds)
         self._reach(last)
         edges = np.arange(first, last + 1) * self.step_seconds
         times = np.column_stack([starts, ends]).ravel()

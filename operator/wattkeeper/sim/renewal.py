@@ -176,9 +176,11 @@ class _Run:
             horizon,
             always_on / WH,
             horizon * hardware.bare_watts / WH,
+            horizon * hardware.tax_watts / WH,
             ledger,
             self._break_even,
             profile=self._profile,
+            beyond=splitter.beyond,
             published=self._accounting is Accounting.TOTAL,
         )
 

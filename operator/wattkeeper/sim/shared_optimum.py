@@ -92,6 +92,7 @@ def optimum(models: Sequence[SharedModel], accounting: Accounting, horizon: floa
         horizon,
         horizon * hardware.context_watts / WH,
         horizon * hardware.bare_watts / WH,
+        sum(model.hardware.tax_watts for model in models) * horizon / WH,
         ledger,
         None,
     )

@@ -64,6 +64,7 @@ def test_what_is_handled(text: str, tmp_path: Path) -> None:
         (HEADER + "1,2\n2,NaN\n", "line 3: service_s: must be a number of seconds, got 'NaN'"),
         (HEADER + "inf,1\n", "line 2: arrival_s: must be a number of seconds, got 'inf'"),
         (HEADER + "1,1e999\n", "line 2: service_s: must be a number of seconds, got '1e999'"),
+        (HEADER + "1760104535,1\n", "arrival_s: begins with 1760104535, which looks like Unix time"),
         (HEADER + "1,\n", "line 2: service_s: must be a number of seconds, got ''"),
         (HEADER + "1_0,1\n", "line 2: arrival_s: must be a number of seconds, got '1_0'"),
         (HEADER + "1,2\n3\n", "line 3: service_s: is missing: the line has 1 columns, delimited by ','"),
