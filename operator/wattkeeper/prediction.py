@@ -154,6 +154,7 @@ class PredictorForecaster:
             usable_bytes=fit.usable_bytes,
             max_sequences=fit.max_sequences,
             kv_bytes_per_sequence=fit.kv_bytes_per_sequence,
+            max_context_tokens=fit.max_context_tokens,
         )
 
     def _predict(  # noqa: PLR0913, PLR0917 - the key under which the answer is kept

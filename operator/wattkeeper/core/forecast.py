@@ -48,6 +48,7 @@ class MemoryFit:
     usable_bytes: int
     max_sequences: int
     kv_bytes_per_sequence: int = 0  # prompt + output; layers with a sliding window keep less than all tokens
+    max_context_tokens: int | None = None  # longest sequence whose cache fits; the server is started with it
 
     @property
     def fits(self) -> bool:

@@ -266,7 +266,7 @@ def _facts(pool: Pool, gpus: int, memory: MemoryFit, fingerprint: str) -> Placed
         gpus_per_replica=gpus,
         node_terms=pool.node_terms,
         weight_bytes=memory.weight_bytes * gpus,
-        max_context_tokens=getattr(memory, "max_context_tokens", None),
+        max_context_tokens=memory.max_context_tokens,
         fingerprint=fingerprint,
     )
 

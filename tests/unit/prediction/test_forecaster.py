@@ -123,6 +123,16 @@ def test_reported_memory_counts_not_the_catalogues(forecaster: PredictorForecast
     assert less.weight_bytes == nominal.weight_bytes
 
 
+def test_the_longest_context_that_fits_reaches_the_server(forecaster: PredictorForecaster) -> None:
+    """Without it vLLM takes the model's own limit, and doesn't start where the cache can't hold that."""
+    small, large = forecaster.memory(LLAMA, L4, HIGH, 1), forecaster.memory(LLAMA, H100, HIGH, 1)
+    assert isinstance(small, MemoryFit)
+    assert isinstance(large, MemoryFit)
+    assert small.max_context_tokens is not None
+    assert HIGH.prompt_tokens + HIGH.output_tokens < small.max_context_tokens < 65_536
+    assert large.max_context_tokens == 131_072  # the model's own
+
+
 def test_memory_that_contradicts_the_name_is_no_guess(forecaster: PredictorForecaster) -> None:
     found = refusal(forecaster.memory(LLAMA, GpuKind("NVIDIA-L4", 40 * 1024**3), HIGH, 1))
     assert found.reason is RefusalReason.UNKNOWN_GPU
