@@ -29,6 +29,7 @@ COMMANDS = (
     Command("plan", "wattkeeper.cli.plan", "Say where LLMDeployments would be placed, without a cluster."),
     Command("tax", "wattkeeper.cli.tax", "The parking tax: what an idle CUDA context costs a GPU."),
     Command("simulate", "wattkeeper.cli.simulate", "What parking would have saved on a trace or a fleet."),
+    Command("estimate", "wattkeeper.cli.fleet_estimate", "What idle contexts cost a fleet in a year."),
     Command("operator", "wattkeeper.cli.operator", "The operator that places LLMDeployments in a cluster."),
 )
 
