@@ -20,7 +20,7 @@ _CLUSTER = ("cluster", "cluster_name")
 _EXPORTER_CONTAINERS = frozenset({"exporter", "dcgm-exporter", "nvidia-dcgm-exporter"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # a LabelReader makes each once, so identity will do
 class GpuLabels:
     """One row's labels, read. `target` tells one exporter's scrapes from another's; `node_claims` are names
     that a node of ours should have; the first of `pods` holds the GPU, those left out that

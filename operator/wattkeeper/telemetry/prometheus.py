@@ -50,8 +50,8 @@ class PrometheusSource:
     async def read(
         self, now: float, cluster: ClusterView | None, engines: Sequence[Engine] = ENGINES
     ) -> Telemetry:
-        rows: Rows = await self._in_thread(self._look, now, tuple(engines))
-        return telemetry_of(rows, engines, cluster, now)
+        telemetry: Telemetry = await self._in_thread(self._look, now, cluster, tuple(engines))
+        return telemetry
 
     async def power_history(
         self, uuids: Collection[str], start: float, end: float
@@ -109,7 +109,9 @@ class PrometheusSource:
                     raise
                 raise TooSlowError(f"Prometheus took longer than {seconds:g} s in all") from error
 
-    def _look(self, deadline: float, now: float, engines: Sequence[Engine]) -> Rows:
+    def _look(
+        self, deadline: float, now: float, cluster: ClusterView | None, engines: Sequence[Engine]
+    ) -> Telemetry:
         if self.options.check_future:
             self._check_clock(deadline, now)
         reader = LabelReader()
@@ -120,7 +122,7 @@ class PrometheusSource:
         for query in self._server_queries(engines):
             found = map(_latest, self._client.query(query, now, deadline))
             rows.servers.extend(each for each in found if each is not None)
-        return rows
+        return telemetry_of(rows, engines, cluster, now)
 
     def _check_clock(self, deadline: float, now: float) -> None:
         """Raises ClockSkewError where any sample of the coming day is there already."""
