@@ -136,7 +136,8 @@ def _print(found: Estimate, *, seed: bool) -> None:
     if seed:
         least, most = PUBLISHED_RANGE_GWH
         console.print(
-            f"Published: {PUBLISHED_GWH:g} GWh ({least:,.0f} to {most:,.0f}), {PUBLISHED_KILOTONNES:g} kt CO2.",
+            f"Published: {PUBLISHED_GWH:g} GWh ({least:,.0f} to {most:,.0f}), "
+            f"{PUBLISHED_KILOTONNES:g} kt CO2.",
             soft_wrap=True,
         )
     policies = Table(box=None, pad_edge=False, header_style="bold")

@@ -21,7 +21,9 @@ from wattkeeper.core.adaptive import (
     FADE_STEADY,
     GRID,
     HOURS,
+    RHO,
     SHRINK,
+    SLACK,
     AdaptiveState,
     Table,
     cheapest,
@@ -86,14 +88,27 @@ def replay(state: AdaptiveState, periods: Gaps) -> tuple[Floats, AdaptiveState]:
 
 
 def _guarded(state: AdaptiveState, wanted: Floats, gaps: Floats) -> tuple[Floats, float, float]:
-    own, break_even = state.cost, state.cost_break_even
-    timeouts = np.empty(len(gaps))
-    for i, (timeout, gap) in enumerate(zip(wanted.tolist(), gaps.tolist(), strict=True)):
-        allowed = guard(timeout, own, break_even)
-        timeouts[i] = allowed
-        own += cost(allowed, gap)
-        break_even += cost(1.0, gap)
-    return timeouts, own, break_even
+    """The timeouts within the guard, and what they and T* cost in all.
+
+    The guard seldom binds: all is done at once up to where it does, and step by step from there.
+    """
+    costs = np.where(gaps <= wanted, gaps, wanted + 1.0)
+    own = np.cumsum(np.concatenate([[state.cost], costs]))
+    break_even = np.cumsum(np.concatenate([[state.cost_break_even], np.where(gaps <= 1.0, gaps, 2.0)]))
+    most = np.maximum(1.0, RHO * (break_even[:-1] + 1.0) + SLACK - 1.0 - own[:-1])
+    too_long = (wanted > 1.0) & (wanted > most)
+    too_short = (wanted < 1.0) & (own[:-1] + wanted + 1.0 > RHO * (break_even[:-1] + wanted) + SLACK)
+    bound = np.flatnonzero(too_long | too_short)
+    if not len(bound):
+        return wanted, float(own[-1]), float(break_even[-1])
+    first = int(bound[0])
+    timeouts, spent, spent_break_even = wanted.copy(), float(own[first]), float(break_even[first])
+    remaining = zip(wanted[first:].tolist(), gaps[first:].tolist(), strict=True)
+    for i, (timeout, gap) in enumerate(remaining, start=first):
+        timeouts[i] = allowed = guard(timeout, spent, spent_break_even)
+        spent += cost(allowed, gap)
+        spent_break_even += cost(1.0, gap)
+    return timeouts, spent, spent_break_even
 
 
 def _recur(values: Floats, fade: float, before: Floats) -> Floats:
