@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,11 +61,6 @@ class Faults:
     def note(self, kind: FaultKind, example: str) -> None:
         self._counts[kind] += 1
         self._examples[kind] = min(example, self._examples.get(kind, example))
-
-    def extend(self, faults: Iterable[Fault]) -> None:
-        for fault in faults:
-            self._counts[fault.kind] += fault.count
-            self._examples[fault.kind] = min(fault.example, self._examples.get(fault.kind, fault.example))
 
     def found(self) -> tuple[Fault, ...]:
         return tuple(Fault(kind, count, self._examples[kind]) for kind, count in sorted(self._counts.items()))

@@ -109,6 +109,10 @@ def _reading(
         name: _add([_value(alternatives, scrape, faults) for scrape in chosen])
         for name, alternatives in (*engine.gauges.items(), *engine.counters.items())
     }
+    running, waiting = values.get("running"), values.get("waiting")
+    if running is not None and running.value == 0 and waiting is None and _shows("waiting", engine, chosen):
+        # Told of, and unreadable: without it nothing running doesn't mean nothing to do.
+        values["running"] = None
     if (asleep := values.get("asleep")) is not None:
         # Of several servers in a pod one that is awake keeps it so; each says 0 or 1.
         values["asleep"] = Sample(float(asleep.value >= len(chosen)), asleep.measured_at, asleep.since)
@@ -127,6 +131,12 @@ def _reading(
         notes=notes,
         **values,
     )
+
+
+def _shows(gauge: str, engine: Engine, scrapes: Sequence[_Scrape]) -> bool:
+    """Whether there is any row of a gauge, readable or not."""
+    terms = [term for terms in engine.gauges.get(gauge, ()) for term in terms]
+    return any(_rows_of(term, scrape) for term in terms for scrape in scrapes)
 
 
 def _latency(

@@ -411,6 +411,23 @@ class TestBadValues:
         ]
         assert read_servers(rows)[0][0].running is None
 
+    def test_an_unreadable_queue_leaves_nothing_running_unproved(self) -> None:
+        def rows(running: float, waiting: float) -> list[Series]:
+            return [
+                Series("vllm:num_requests_running", POD, Sample(running, NOW)),
+                Series("vllm:num_requests_waiting", POD, Sample(waiting, NOW)),
+            ]
+
+        for running, waiting, expected in (
+            (0.0, 0.0, Sample(0.0, NOW)),
+            (0.0, math.nan, None),
+            (2.0, math.nan, Sample(2.0, NOW)),  # busy all the same
+        ):
+            (reading,), _ = read_servers(rows(running, waiting))
+            assert reading.running == expected
+        (reading,), _ = read_servers(rows(0.0, 0.0)[:1])  # an engine without a queue of its own
+        assert reading.running == Sample(0.0, NOW) and reading.waiting is None
+
     def test_a_server_with_no_known_metric_is_no_server(self) -> None:
         assert read_servers(page_of("vllm:request_params_n_count 1\nup 1\n")) == ([], {})
 
