@@ -126,13 +126,22 @@ def test_the_grace_period_is_above_propagation_and_the_longest_request() -> None
             "spec.server.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
         ),
         (
-            {"containers": [{"name": "extra", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
-            "spec.server.template.spec.containers[1].resources.requests[nvidia.com/gpu]",
+            {"containers": [{"name": "x", "image": "x", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
+            "spec.server.template.spec.containers[0].resources.requests[nvidia.com/gpu]",
         ),
         (
-            {"initContainers": [{"name": "warm", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+            {
+                "initContainers": [
+                    {"name": "warm", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+                ]
+            },
             "spec.server.template.spec.initContainers[0].resources.limits[nvidia.com/gpu]",
         ),
+        (
+            {"containers": [{"name": "server", "image": "y"}, {"name": "vllm", "args": ["--x"]}]},
+            "spec.server.template.spec.containers[1]",
+        ),
+        ({"initContainers": [{"name": "server"}]}, "spec.server.template.spec.initContainers[0]"),
         ({"containers": {"name": "server"}}, "spec.server.template.spec.containers"),
         ({"containers": [{"image": "x"}]}, "spec.server.template.spec.containers[0].name"),
         ({"volumes": ["x"]}, "spec.server.template.spec.volumes[0]"),
@@ -146,6 +155,11 @@ def test_a_template_that_belies_the_placement_or_its_own_shape_is_refused_by_fie
         rendered(server={"template": {"spec": template}})
     assert [each.field for each in refused.value.errors] == [field]
     assert refused.value.reason == "InvalidTemplate"
+
+
+def test_a_new_container_without_an_image_is_told_the_model_servers_name() -> None:
+    with pytest.raises(SpecErrors, match=r"'vllm' is a new container without an image.*name it 'server'"):
+        rendered(server={"template": {"spec": {"containers": [{"name": "vllm"}]}}})
 
 
 def test_the_placements_own_gpus_may_be_repeated() -> None:

@@ -34,7 +34,7 @@ def pod_template(
     """
     rendered = _rendered(owner, spec, placed, propagation_seconds)
     merged = merge_template(rendered, spec.server.template)
-    _refuse_other_gpus(merged, placed)
+    _refuse_containers(merged, spec.server.template, placed)
     return _with_what_placement_rests_on(merged, rendered)
 
 
@@ -149,17 +149,45 @@ def _expression(requirement: LabelRequirement) -> dict[str, Any]:
     return expression
 
 
-def _refuse_other_gpus(template: Mapping[str, Any], placed: Placed) -> None:
-    """Raises SpecErrors where containers claim other GPUs than were promised."""
+def _refuse_containers(merged: Mapping[str, Any], template: Mapping[str, Any], placed: Placed) -> None:
+    """Raises SpecErrors for containers of the user's `template` that can't be: each by its place there."""
     errors = []
     for kind in ("initContainers", "containers"):
-        for position, container in enumerate(template["spec"].get(kind) or []):
-            wanted = str(placed.gpus_per_replica) if container["name"] == SERVER_CONTAINER else None
-            for what in ("limits", "requests"):
-                claimed = ((container.get("resources") or {}).get(what) or {}).get(GPU_RESOURCE)
-                if claimed is not None and str(claimed) != wanted:
-                    where = join_path(f"{FIELD}.spec", kind, position, "resources", what, GPU_RESOURCE)
-                    cure = "can't be set, as placement counts the GPUs: use spec.placement.tensorParallelSize"
-                    errors.append(FieldError(where, cure))
+        images = {each["name"]: each.get("image") for each in _containers(merged, kind)}
+        for position, container in enumerate(_containers(template, kind)):
+            where = join_path(f"{FIELD}.spec", kind, position)
+            name = container["name"]
+            ours = kind == "containers" and name == SERVER_CONTAINER
+            if not ours and not images.get(name):
+                errors.append(FieldError(where, _without_image(kind, name)))
+            errors += _other_gpus(container, where, str(placed.gpus_per_replica) if ours else None)
     if errors:
         raise SpecErrors(errors, reason="InvalidTemplate")
+
+
+def _containers(template: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+    """The containers of a template that was merged; of what is no list, the API server says so."""
+    listed = (template.get("spec") or {}).get(kind)
+    return listed if isinstance(listed, list) else []
+
+
+def _without_image(kind: str, name: str) -> str:
+    if kind == "initContainers":
+        return f"{name!r} has no image: give it one"
+    return (
+        f"{name!r} is a new container without an image: give it one; to change the model server's, name it "
+        f"{SERVER_CONTAINER!r}"
+    )
+
+
+def _other_gpus(container: Mapping[str, Any], where: str, wanted: str | None) -> list[FieldError]:
+    """GPUs that a container claims, where they are others than were promised."""
+    errors = []
+    resources = container.get("resources")
+    for what in ("limits", "requests"):
+        claims = resources.get(what) if isinstance(resources, Mapping) else None
+        claimed = claims.get(GPU_RESOURCE) if isinstance(claims, Mapping) else None
+        if claimed is not None and str(claimed) != wanted:
+            cure = "can't be set, as placement counts the GPUs: use spec.placement.tensorParallelSize"
+            errors.append(FieldError(join_path(where, "resources", what, GPU_RESOURCE), cure))
+    return errors
