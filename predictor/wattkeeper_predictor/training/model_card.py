@@ -7,7 +7,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from wattkeeper_predictor.conformal import LEAST_CONFIDENCE_PERCENT
+from wattkeeper_predictor.conformal import LEAST_CONFIDENCE_PERCENT, factor_at
 
 _PROTOCOLS = {"cv": "rows (5-fold)", "logo": "a GPU", "lolo": "an LLM"}
 _TARGETS = {"power": "power", "itl": "ITL"}
@@ -42,6 +42,7 @@ def model_card_text(manifest: Mapping[str, Any]) -> str:
         baselines="\n".join(_baseline_rows(manifest["scores"]["logo"]["baselines"])),
         bounds="\n".join(_bound_rows(manifest["intervals"])),
         most_running=f"{manifest['most_running']:.1f}",
+        growth=f"{100 * (factor_at(manifest['itl_growth_per_sequence'], _SHOWN_PERCENT) - 1):.1f}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -12,6 +13,7 @@ import xgboost
 
 from wattkeeper_predictor.artifact import Artifact
 from wattkeeper_predictor.catalog import GpuCatalogue
+from wattkeeper_predictor.conformal import upper_factors
 from wattkeeper_predictor.errors import InvalidInput
 from wattkeeper_predictor.levels import Level
 from wattkeeper_predictor.recipes.wattgpu.serve import CELLS_FILE, ITL_FILE, POWER_FILE
@@ -62,6 +64,7 @@ def train_wattgpu(data: Dataset, progress: Progress = lambda _: None) -> Artifac
         },
         "typical_output_tokens": _typical_tokens(data.runs),
         "most_running": _most_running(cells),
+        "itl_growth_per_sequence": _growth(cells),
         "scores": scores,
         "intervals": intervals,
         "trained_models": [_plain(spec) for _, spec in sorted(data.models.items())],
@@ -136,13 +139,36 @@ def _typical_tokens(runs: tuple[Run, ...]) -> dict[str, float]:
 
 def _most_running(cells: list[dict[str, Any]]) -> float:
     """The most sequences that ran at once on average, over the measured cells of the higher rate."""
-    rate = Level.HIGH.requests_per_second or 0.0
-    running = [
-        rate * cell["output_tokens"] * cell["itl_seconds"]
-        for cell in cells
-        if cell["level"] == Level.HIGH.name.lower()
-    ]
+    running = [_running(cell, Level.HIGH) for cell in cells if cell["level"] == Level.HIGH.name.lower()]
     return _mean([max(running)]) if running else 1.0
+
+
+def _growth(cells: list[dict[str, Any]]) -> list[float]:
+    """By how much one more running sequence may stretch a step: factors for 50 to 99 %.
+
+    From the measured cells of both rates, those with at least one more sequence at the higher: elsewhere
+    noise exceeds the growth. Where no cell has so many, from those with the most.
+    """
+    levels: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+    for cell in cells:
+        levels[cell["model"], cell["gpu"]][cell["level"]] = cell
+    pairs = [
+        (model, _running(both["high"], Level.HIGH) - _running(both["low"], Level.LOW), both)
+        for (model, _), both in levels.items()
+        if {"low", "high"} <= set(both)
+    ]
+    least = min(1.0, max((more for _, more, _ in pairs), default=1.0))
+    growth: dict[str, list[float]] = defaultdict(list)
+    for model, more, both in pairs:
+        if more >= least > 0:
+            growth[model].append(math.log(both["high"]["itl_seconds"] / both["low"]["itl_seconds"]) / more)
+    if not growth:
+        raise InvalidInput("runs", "no LLM was measured on a GPU at both rates; add such runs")
+    return [round(factor, 4) for factor in upper_factors(growth)]
+
+
+def _running(cell: Mapping[str, Any], level: Level) -> float:
+    return float((level.requests_per_second or 0.0) * cell["output_tokens"] * cell["itl_seconds"])
 
 
 def _plain(spec: ModelSpec | GpuSpec) -> dict[str, Any]:

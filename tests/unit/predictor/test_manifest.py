@@ -93,6 +93,13 @@ def test_a_measured_cell_is_bounded_closer_than_an_unseen_gpu(manifest: Any) -> 
             assert known[40] < unseen[40]
 
 
+def test_more_sequences_may_cost_more_the_surer_the_bound(manifest: Any) -> None:
+    growth = manifest["itl_growth_per_sequence"]
+    assert len(growth) == MOST_CONFIDENCE_PERCENT - LEAST_CONFIDENCE_PERCENT + 1
+    assert growth == sorted(growth)
+    assert 1 < growth[40] < 1.2
+
+
 def test_the_files_are_small_and_no_pickle() -> None:
     files = list(default_artifacts().iterdir())
     assert sum(path.stat().st_size for path in files) < 5_000_000

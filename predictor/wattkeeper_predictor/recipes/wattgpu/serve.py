@@ -45,6 +45,7 @@ class WattGpuRecipe:
             self._intervals = manifest["intervals"]
             self._typical_tokens = {Level[k.upper()]: v for k, v in manifest["typical_output_tokens"].items()}
             self._most_running = float(manifest["most_running"])
+            self._growth = manifest["itl_growth_per_sequence"]
         except (KeyError, TypeError, ValueError, xgboost.core.XGBoostError) as broken:
             raise ArtifactError(f"the artifact is damaged ({broken!r}); train again or reinstall") from broken
 
@@ -113,6 +114,9 @@ class WattGpuRecipe:
         check_running(figures.running, self._most_running)
         place = position(low_figures, high_figures, asked_tokens)
         power_factor, itl_factor = self._factors_between(query, known, (low, high), figures)
+        # Beyond the measured sequences the slope is a guess, and no error there was ever measured.
+        beyond = max(0.0, figures.running - high_figures.running)
+        itl_factor *= factor_at(self._growth, query.confidence_percent) ** beyond
         notes = [
             *self._notes(query, known, [low, high], extra.step_share),
             *load_notes(place, low_figures, high_figures, asked_tokens, figures.running),
