@@ -57,7 +57,7 @@ def analyze(
         Path | None, typer.Option(help="Draw the recordings into this file (png, svg or pdf).")
     ] = None,
 ) -> None:
-    """Repeat seed 002's study on recordings.
+    """Repeat the parking-tax study on recordings.
 
     For a dose-response: the step that a context causes and the SM clocks beside it, the slope over allocated
     memory with its equivalence test, temperature as a covariate, the context's share of the tax, and idle

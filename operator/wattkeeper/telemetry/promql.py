@@ -2,7 +2,7 @@
 
 The library returns what it finds under `result`. It doesn't show the `warnings` by which Prometheus says that
 a part of the data could not be read; its timeout starts anew with each packet; it retries by itself; and any
-size of answer is taken. All of that is mended where `requests` offers it, at the response (ADR 0010).
+size of answer is taken. All of that is mended where `requests` offers it, at the response (ADR 0005).
 """
 
 from __future__ import annotations
