@@ -122,8 +122,8 @@ class Server(ApiModel):
     template: Annotated[dict[str, Any], ANY_OBJECT] = Field(
         default_factory=dict,
         description="A PodTemplateSpec that is merged into the pods', lists by their keys. The model "
-        "server's container is named server. The template's spec.tolerations and spec.nodeSelector take part in "
-        "placement.",
+        "server's container is named server. The template's spec.tolerations and spec.nodeSelector take part "
+        "in placement.",
     )
 
 
