@@ -15,16 +15,24 @@ import yaml
 
 from wattkeeper.api.conditions import Stamp
 from wattkeeper.api.convert import ParsedDeployment
+from wattkeeper.api.errors import SpecErrors
 from wattkeeper.api.names import API_VERSION, LLM_DEPLOYMENT
-from wattkeeper.api.status import placement_status, reaffirmed_status
+from wattkeeper.api.status import invalid_status, placement_status, reaffirmed_status
 from wattkeeper.cli.manifest_files import BadInputError
 from wattkeeper.cli.plan_input import Deployment, PlanInput, read_input
 from wattkeeper.core.allocator import Allocation, allocate
+from wattkeeper.core.decision import Candidate, PlacementDecision
+from wattkeeper.core.demand import Demand
 from wattkeeper.core.forecast import Forecaster
+from wattkeeper.kube.manifests.labels import Owner
+from wattkeeper.kube.manifests.pod import pod_template
+from wattkeeper.kube.manifests.record import Placed
 from wattkeeper.prediction import ForecasterError, PredictorForecaster
 
 #: Exit codes, as `wattkeeper plan --help` says them.
 ALL_PLACED, SOME_UNPLACED, BAD_INPUT = 0, 1, 2
+#: How long proxies take to learn of a pod's end: part of what is rendered, and of no verdict.
+_PROPAGATION_SECONDS = 10.0
 
 
 class Output(StrEnum):
@@ -37,16 +45,19 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One LLMDeployment of the plan: what was decided, and its status."""
+    """One LLMDeployment of the plan: what was decided, and its status.
+
+    `refusal` says why its pods couldn't be made where they would go.
+    """
 
     parsed: ParsedDeployment
-    allocation: Allocation
+    decision: PlacementDecision
     status: Mapping[str, Any]
+    refusal: SpecErrors | None = None
 
     @property
     def placed(self) -> bool:
-        decision = self.allocation.decision
-        return decision.chosen is not None and not decision.deferred
+        return self.decision.chosen is not None and not self.decision.deferred and self.refusal is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +121,19 @@ def plan(
 
 def make_plan(given: PlanInput, forecaster: Forecaster, now: datetime) -> Plan:
     """Decide for all LLMDeployments of the input, in order; `now` is the time that the conditions get."""
+    by_uid = {each.parsed.demand.uid: each for each in given.deployments}
+
+    def carried_out(demand: Demand, candidate: Candidate) -> bool:
+        return _refusal(by_uid[demand.uid].parsed, candidate) is None
+
     allocations = allocate(
         (each.parsed.demand for each in given.deployments),
         given.fleet,
         {each.parsed.demand.uid: each.assignment for each in given.deployments if each.assignment},
         forecaster,
         assume_bound=True,
+        carried_out=carried_out,
     )
-    by_uid = {each.parsed.demand.uid: each for each in given.deployments}
     outcomes = [_outcome(by_uid[each.demand.uid], each, now) for each in allocations]
     notes = [f"pool {pool.name}: {note}" for pool in given.fleet.pools for note in pool.notes]
     asked = tuple(each for each in outcomes if by_uid[each.parsed.demand.uid].asked)
@@ -125,18 +141,42 @@ def make_plan(given: PlanInput, forecaster: Forecaster, now: datetime) -> Plan:
 
 
 def _outcome(deployment: Deployment, allocation: Allocation, now: datetime) -> Outcome:
-    parsed = deployment.parsed
-    make = reaffirmed_status if allocation.placed_before else placement_status
+    parsed, decision = deployment.parsed, allocation.decision
     stamp = Stamp(parsed.generation, now)
-    status = make(allocation.decision, parsed.demand, parsed.spec, stamp, deployment.status)
-    return Outcome(parsed, allocation, status)
+    if decision.chosen is not None and not decision.deferred:
+        refusal = _refusal(parsed, decision.chosen)
+        if refusal is not None:
+            return Outcome(parsed, decision, invalid_status(refusal, stamp, deployment.status), refusal)
+    make = reaffirmed_status if allocation.placed_before else placement_status
+    status = make(decision, parsed.demand, parsed.spec, stamp, deployment.status)
+    return Outcome(parsed, decision, status)
+
+
+def _refusal(parsed: ParsedDeployment, candidate: Candidate) -> SpecErrors | None:
+    """Why the candidate's pods can't be rendered, as the operator would say it before it creates any."""
+    demand, memory = parsed.demand, candidate.memory
+    placed = Placed(
+        pool=candidate.pool,
+        gpus_per_replica=candidate.gpus_per_replica,
+        node_terms=(),
+        weight_bytes=memory.weight_bytes * candidate.gpus_per_replica if memory else 0,
+        max_context_tokens=memory.max_context_tokens if memory else None,
+        fingerprint="",
+    )
+    try:
+        pod_template(
+            Owner(demand.namespace, demand.name, demand.uid), parsed.spec, placed, _PROPAGATION_SECONDS
+        )
+    except SpecErrors as error:
+        return error
+    return None
 
 
 def _print(made: Plan, output: Output) -> None:
     if output is Output.TABLE:
         from wattkeeper.cli.plan_table import print_tables  # noqa: PLC0415 - rich only where it is shown
 
-        print_tables([(each.parsed.demand, each.allocation.decision, each.placed) for each in made.outcomes])
+        print_tables((each.parsed.demand, each.decision, each.placed, each.refusal) for each in made.outcomes)
         return
     items = [
         {

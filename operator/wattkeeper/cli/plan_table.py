@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wattkeeper.api.errors import SpecErrors
 from wattkeeper.core.decision import Candidate, PlacementDecision
 from wattkeeper.core.demand import Demand
 from wattkeeper.core.wording import latency, watts
@@ -16,14 +17,21 @@ from wattkeeper.core.wording import latency, watts
 _WIDTH_WITHOUT_TERMINAL = 160
 
 
-def print_tables(outcomes: Iterable[tuple[Demand, PlacementDecision, bool]]) -> None:
-    """Print each decision with its candidate table; the third value says whether it is placed."""
+def print_tables(outcomes: Iterable[tuple[Demand, PlacementDecision, bool, SpecErrors | None]]) -> None:
+    """Print each decision with its candidate table.
+
+    The third value says whether it is placed, the fourth why its pods can't be made, where they can't.
+    """
     width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
     # Names and labels are anybody's: nothing in them is markup.
     console = Console(width=width, highlight=False, markup=False, emoji=False)
-    for number, (demand, decision, placed) in enumerate(outcomes):
+    for number, (demand, decision, placed, refusal) in enumerate(outcomes):
         if number:
             console.print()
+        if refusal is not None:
+            console.print(_unplaced(demand, f"not accepted ({refusal.reason})"))
+            console.print(Text(str(refusal)))
+            continue
         console.print(_headline(demand, decision, placed))
         console.print(Text(decision.message))
         if decision.table:
@@ -33,14 +41,21 @@ def print_tables(outcomes: Iterable[tuple[Demand, PlacementDecision, bool]]) -> 
             console.print(f"and {left_out} more pools, none of them better")
 
 
+def _unplaced(demand: Demand, why: str) -> Text:
+    return _start(demand).append(why, "bold red")
+
+
+def _start(demand: Demand) -> Text:
+    return Text.assemble((f"{demand.namespace}/{demand.name}", "bold"), " → ")
+
+
 def _headline(demand: Demand, decision: PlacementDecision, placed: bool) -> Text:
-    line = Text.assemble((f"{demand.namespace}/{demand.name}", "bold"), " → ")
     chosen = decision.chosen
     if not placed or chosen is None:
-        return line.append(f"not placed ({decision.reason})", "bold red")
+        return _unplaced(demand, f"not placed ({decision.reason})")
     gpus = f"{chosen.gpus_per_replica} × {chosen.gpu_name or chosen.gpu_label}"
     replicas = f"{demand.replicas} replica{'' if demand.replicas == 1 else 's'}"
-    return line.append(chosen.pool, "bold green").append(f" ({replicas} of {gpus})")
+    return _start(demand).append(chosen.pool, "bold green").append(f" ({replicas} of {gpus})")
 
 
 def _candidates(decision: PlacementDecision) -> Table:

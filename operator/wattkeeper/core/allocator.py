@@ -6,7 +6,7 @@ these the promises are rebuilt, so that a new leader goes on where the old one e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from wattkeeper.core.capacity import bind_promises
@@ -37,19 +37,21 @@ def reservations(demands: Iterable[Demand], placed: Mapping[str, Assignment]) ->
     )
 
 
-def allocate(
+def allocate(  # noqa: PLR0913 - what is decided about, and how what nobody runs is taken
     demands: Iterable[Demand],
     fleet: Fleet,
     placed: Mapping[str, Assignment],
     forecaster: Forecaster,
     *,
     assume_bound: bool = False,
+    carried_out: Callable[[Demand, Candidate], bool] | None = None,
 ) -> list[Allocation]:
     """Decide for all, in the order of creation; each sees the GPUs promised to all others.
 
     `placed` maps uids to where those already placed are; they stay. The fleet's own reservations are
     replaced. One that waits for pods to be bound keeps its claim on that pool against later ones; with
     `assume_bound` the pods are taken as bound instead, as where no scheduler runs, and it is decided again.
+    Where `carried_out` says that a choice can't be, nothing is promised for it.
     """
     ordered = _in_order(demands)
     fleet = replace(fleet, reservations=reservations(ordered, placed))
@@ -64,7 +66,7 @@ def allocate(
             fleet = bind_promises(fleet)
             decision = place(demand, fleet, forecaster)
         taken = decision.settling if decision.deferred else decision.chosen
-        if taken is not None:
+        if taken is not None and (carried_out is None or carried_out(demand, taken)):
             fleet = with_promise(fleet, demand, taken)
         allocations.append(Allocation(demand, decision, placed_before=False))
     return allocations

@@ -307,6 +307,54 @@ def test_an_unknown_model_is_unplaced_with_the_cure(planner: Planner) -> None:
     assert "spec.model.id" in placed["message"]
 
 
+def with_container(**container: Any) -> Manifest:
+    return {"server": {"template": {"spec": {"containers": [container]}}}}
+
+
+@pytest.mark.parametrize(
+    ("container", "field"),
+    [
+        ({"name": "vllm"}, "spec.server.template.spec.containers[0]: 'vllm' is a new container without"),
+        (
+            {"name": "server", "resources": {"limits": {"nvidia.com/gpu": 2}}},
+            "spec.server.template.spec.containers[0].resources.limits[nvidia.com/gpu]: can't be set",
+        ),
+        ({"image": "x"}, "spec.server.template.spec.containers[0].name: must be given"),
+    ],
+)
+def test_what_the_operator_would_not_accept_is_not_placed(
+    planner: Planner, container: Manifest, field: str
+) -> None:
+    refused = llmd(spec=with_container(**container))
+    status = planner.statuses([refused], SEED_FLEET, exit_code=1)["llama"]
+    conditions = {each["type"]: each for each in status["conditions"]}
+    assert status["phase"] == "Invalid"
+    assert "pool" not in status
+    assert (conditions["Accepted"]["status"], conditions["Accepted"]["reason"]) == (
+        "False",
+        "InvalidTemplate",
+    )
+    assert conditions["Accepted"]["message"].startswith(field)
+    assert "default/llama → not accepted (InvalidTemplate)" in planner.run([refused], SEED_FLEET).stdout
+
+
+def test_what_is_not_accepted_holds_no_gpu(planner: Planner) -> None:
+    refused = llmd("first", spec=with_container(name="vllm"))
+    statuses = planner.statuses([refused, llmd("second")], [node("l")], exit_code=1)
+    assert [status.get("pool") for status in statuses.values()] == [None, "l4"]
+
+
+def test_what_is_placed_and_no_longer_accepted_keeps_its_pool(planner: Planner) -> None:
+    placed = llmd(
+        metadata={"uid": "1"},
+        spec=with_container(name="vllm"),
+        status={"pool": "l4", "gpusPerReplica": 1, "replicas": 1},
+    )
+    status = planner.statuses([placed], [node("l")], exit_code=1)["llama"]
+    assert status["pool"] == "l4"
+    assert {each["type"]: each["status"] for each in status["conditions"]}["Accepted"] == "False"
+
+
 def test_notes_tell_what_was_left_out(planner: Planner) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
     shared = node("shared", **{"nvidia.com/gpu.sharing-strategy": "mps"})
