@@ -11,7 +11,7 @@ from typing import Any
 
 from wattkeeper.sim.outcome import WH, Outcome
 
-_WIDTH_WITHOUT_TERMINAL = 140
+_WIDTH_WITHOUT_TERMINAL, _LEAST_WIDTH = 140, 104
 _HEADINGS = (
     "GPU",
     "Policy",
@@ -152,10 +152,13 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
     headings, cells = rows(outcomes)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number != 1)
+        split = heading.replace(" ", "\n", 1)
+        table.add_column(split, justify="left" if number < 2 else "right", no_wrap=number != 1)
     for row in cells:
         table.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+    console = Console(highlight=False)
+    # A terminal too narrow wraps the lines itself: figures are never cut.
+    console.width = max(console.width, _LEAST_WIDTH) if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
     console.print(table)
     console.print(f"\n{caption(outcomes)}", soft_wrap=True)
     if len(outcomes) == 1 and 1 < len(outcomes[0].models) <= _MANY:

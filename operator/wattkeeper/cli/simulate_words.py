@@ -82,8 +82,8 @@ def _named(text: str, fixed_seconds: float | None, max_delayed: float | None) ->
             Policy(Kind.OPTIMUM),
         ]
     if key == "waitingbudget":
-        budget = share(argument, "--policy WaitingBudget") if argument else max_delayed or DEFAULT_MAX_DELAYED
-        return [Policy(Kind.BREAK_EVEN, None, budget)]
+        given = share(argument, "--policy WaitingBudget") if argument else max_delayed
+        return [Policy(Kind.BREAK_EVEN, None, given or DEFAULT_MAX_DELAYED)]
     kind = next((kind for kind in Kind if kind.value.lower() == key), None)
     if kind is None:
         raise InputError(f"--policy: {text!r} isn't known{_near(key)}")

@@ -159,7 +159,8 @@ def _drawn(steady: Floats, part: Table | None) -> Floats:
 def cheapest(costs: Floats) -> Floats:
     """The timeout of least cost in each row; the shortest of those that differ by rounding alone."""
     best = np.argmax(costs <= costs.min(axis=-1, keepdims=True) + 1e-9, axis=-1)
-    return np.minimum(GRID[best], LONGEST)
+    timeouts: Floats = np.minimum(GRID[best], LONGEST)
+    return timeouts
 
 
 def guard(timeout: float, own: float, break_even: float) -> float:

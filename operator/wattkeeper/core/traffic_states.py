@@ -77,7 +77,8 @@ def while_serving(busy: ArrayLike, requests: ArrayLike) -> Floats:
 
 def until_request(gaps: ArrayLike) -> Floats:
     """From the end of serving through an idle gap to the request that ended it."""
-    return np.maximum(silence(gaps) * _RATES[:, None], TINY)
+    chances: Floats = np.maximum(silence(gaps) * _RATES[:, None], TINY)
+    return chances
 
 
 def multiply(one: Floats, other: Floats) -> Floats:
@@ -92,14 +93,15 @@ def multiply(one: Floats, other: Floats) -> Floats:
 
 def apply(states: Floats, chances: Floats) -> Floats:
     """Row vectors times matrices, process by process."""
-    return states[0] * chances[0] + states[1] * chances[1]
+    result: Floats = states[0] * chances[0] + states[1] * chances[1]
+    return result
 
 
 def mean_costs(scores: Floats, states: Floats, expected: Floats) -> Floats:
     """Mean cost of each timeout (n × timeouts) from scores (n × SIZE) and states (2 × n × SIZE)."""
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     quiet, busy = weights * states[0], weights * states[1]
-    costs = quiet @ expected[0] + busy @ expected[1]
+    costs: Floats = quiet @ expected[0] + busy @ expected[1]
     costs /= (quiet + busy).sum(axis=1)[:, None]
     return costs
 
@@ -114,7 +116,8 @@ def expected_costs(grid: Floats) -> Floats:
     matrix[:, 0, 0], matrix[:, 1, 1] = _LEAVE_QUIET, _LEAVE_BUSY
     matrix[:, 0, 1], matrix[:, 1, 0] = _TO_BUSY, _TO_QUIET
     kept = np.einsum("mij,jtm->itm", np.linalg.inv(matrix), idle - 1.0)
-    return np.ascontiguousarray((kept + idle).transpose(0, 2, 1))
+    costs: Floats = np.ascontiguousarray((kept + idle).transpose(0, 2, 1))
+    return costs
 
 
 def heard(belief: Belief, busy: float, requests: int) -> Floats:
@@ -124,7 +127,8 @@ def heard(belief: Belief, busy: float, requests: int) -> Floats:
 
 def foretell(belief: Belief, states: Floats, expected: Floats) -> Floats:
     """Mean cost of each timeout in the idle period that begins with the `states` just `heard`."""
-    return mean_costs(belief.scores[None], states[:, None], expected)[0]
+    costs: Floats = mean_costs(belief.scores[None], states[:, None], expected)[0]
+    return costs
 
 
 def learn(belief: Belief, states: Floats, gap: float) -> Belief:
