@@ -55,7 +55,10 @@ def test_many_at_once_fill_the_fleet_exactly(models: Models, fleet: FleetFactory
     names = [f"llama-{number}" for number in range(6)]
     with ThreadPoolExecutor(6) as at_once:
         list(at_once.map(models.create, names))
-    models.cluster.wait("all are decided", lambda: decided(models, names))
+    models.cluster.wait(
+        lambda: f"all are decided: {[models.status(name) for name in names]}\n{operator.tail()}",
+        lambda: decided(models, names),
+    )
     winners = placed(models, names)
     assert len(winners) == 4
     assert all(pod.spec.node_name for name in winners for pod in models.pods(name))

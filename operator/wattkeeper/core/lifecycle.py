@@ -35,6 +35,7 @@ class Course(StrEnum):
     """What an LLMDeployment needs next."""
 
     PLACE = "Place"  # choose a pool freely: nothing runs yet
+    MOVE = "Move"  # look whether another pool has room; until then it waits where it is
     REVIEW = "Review"  # the spec changed while it runs: look again, the pool stays
     KEEP = "Keep"  # nothing to decide
 
@@ -56,9 +57,9 @@ def course(standing: Standing) -> Course:
     """
     if not standing.placed:
         return Course.PLACE
-    if standing.bound == 0 and (standing.spec_changed or standing.stranded):
-        return Course.PLACE
-    return Course.REVIEW if standing.spec_changed else Course.KEEP
+    if standing.spec_changed:
+        return Course.PLACE if standing.bound == 0 else Course.REVIEW
+    return Course.MOVE if standing.stranded and standing.bound == 0 else Course.KEEP
 
 
 def settled(decision: PlacementDecision, waited_seconds: float, limit_seconds: float) -> PlacementDecision:

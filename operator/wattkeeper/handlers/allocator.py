@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from wattkeeper.api import conditions as cond
@@ -54,6 +55,8 @@ class Allocator:
 
     #: After a failed request, a conflict among them.
     retry_seconds = 1.0
+    #: Told of each placed one that was decided on.
+    answered: Callable[[Key], None] = staticmethod(lambda key: None)
 
     def __init__(
         self, tools: Tools, standings: Standings, forecaster: Forecaster, *, settling_seconds: float
@@ -157,30 +160,42 @@ class Allocator:
 
     async def _decide(self, claim: Claim, reading: Reading) -> None:
         course, placement = self._standings.course(reading), self._standings.placement(reading)
-        if course is Course.PLACE:
-            await self._place(claim, reading, placement)
-        elif course is Course.REVIEW and placement is not None:
+        refused = False
+        if course is Course.REVIEW and placement is not None:
             await self._review(reading, placement)
+        elif course is not Course.KEEP:
+            refused = not await self._place(claim, reading, placement)
         self._standings.reviewed(reading)
+        if placement is not None and course is not Course.MOVE and not refused:
+            self.answered(claim.key)  # it waits for the answer, also where nothing had to be written
 
     # ---- deciding --------------------------------------------------------------------------------
 
-    async def _place(self, claim: Claim, reading: Reading, placement: RecordedPlacement | None) -> None:
+    async def _place(self, claim: Claim, reading: Reading, placement: RecordedPlacement | None) -> bool:
+        """Choose a pool; False where the API server or the template forbids what would be created."""
         decision = await self._decision(claim, reading.parsed.demand)
         if placement is not None and (decision.deferred or decision.chosen is None):
-            # Nothing better than where it waits now.
-            return await self._review(reading, placement)
-        if decision.chosen is not None and not decision.deferred:
-            try:
-                await self._children.judge_new(reading, decision.chosen)
-            except SpecErrors as error:
-                return await self._refuse(reading.resource, error.reason, str(error))
-            except NameTakenError as error:
-                return await self._refuse(reading.resource, "NameTaken", str(error))
-            except DeniedError as error:
-                message = f"the API server refuses what would be created: {describe(error)}"
-                return await self._refuse(reading.resource, refusal_reason(error), message)
+            await self._review(reading, placement)  # nothing better than where it waits now
+            return True
+        refusal = await self._refusal(reading, decision)
+        if refusal is not None:
+            await self._refuse(reading.resource, *refusal)
+            return False
         await self._persist(reading, decision)
+        return True
+
+    async def _refusal(self, reading: Reading, decision: PlacementDecision) -> tuple[str, str] | None:
+        """Reason and message why what was chosen can't be created; None: it can."""
+        if decision.chosen is None or decision.deferred:
+            return None
+        try:
+            await self._children.judge_new(reading, decision.chosen)
+        except SpecErrors as error:
+            return error.reason, str(error)
+        except NameTakenError as error:
+            return "NameTaken", str(error)
+        except DeniedError as error:
+            return refusal_reason(error), f"the API server refuses what would be created: {describe(error)}"
         return None
 
     async def _decision(self, claim: Claim, demand: Demand) -> PlacementDecision:

@@ -149,6 +149,7 @@ class Leader:
             self._queue,
             conflict_hold_seconds=settings.replicas_conflict_seconds,
         )
+        self._allocator.answered = self._reconciler.recheck
         self._pools = PoolKeeper(tools, forecaster, _now)
         self._sweep = Sweep(client, tools, self._reconciler, self._allocator, self._pools)
 

@@ -132,10 +132,11 @@ class Reconciler:
         except SpecErrors as error:
             await self._refuse(resource, error.reason, str(error))
             return
-        placement = recorded_placement(resource)
-        if placement is None or self._standings.course(reading) is not Course.KEEP:
+        placement, course = recorded_placement(resource), self._standings.course(reading)
+        if course is not Course.KEEP:
             self._desk.request(claim)
-            return
+        if placement is None or course in (Course.PLACE, Course.REVIEW):
+            return  # the answer touches it again
         try:
             outcome = await self._bring_about(key, reading, placement)
         except SpecErrors as error:

@@ -1,15 +1,18 @@
 """Giving out GPUs: serially, in the order of creation, persisted before anything is created."""
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 from tests.unit.core.placing import MEASURED, FakeForecaster, forecast
 from tests.unit.handlers.world import ONE_GPU, World, node, pod
-from tests.unit.kube.objects import llmd
+from tests.unit.kube.objects import llmd, meta
 from wattkeeper.core.forecast import Refusal, RefusalReason
 from wattkeeper.kube.errors import ConflictError, LeadershipLostError, TransientError
-from wattkeeper.kube.resources import LLM_DEPLOYMENTS
+from wattkeeper.kube.manifests.record import ANNOTATION
+from wattkeeper.kube.resources import CONFIG_MAPS, LLM_DEPLOYMENTS
 from wattkeeper.kube.trim import Key, claim_of, pool_value
 
 
@@ -245,6 +248,44 @@ async def test_half_a_record_is_completed() -> None:
     await world.settle()
     assert world.condition("llama", "Placed")["status"] == "True"
     assert world.has_children("llama")
+
+
+async def test_one_that_is_stranded_still_gets_its_children_repaired() -> None:
+    world = World()
+    world.nodes(node("l4"))
+    await world.place("llama", "l4")
+    world.gone("l4")
+    world.no_pod("llama-0")
+    await world.settle()
+    world.now += 31
+    deployment = world.child("llama")
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "example.test/other"
+    deployment["metadata"]["generation"] += 1
+    world.seen(deployment)
+    await world.settle()
+    image = world.child("llama")["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image == "vllm/vllm-openai:v0.11.0"
+
+
+async def test_an_answer_that_changes_no_status_still_brings_the_children_about() -> None:
+    """The same figures for other pods: nothing to write, and yet something to do."""
+    world = World()
+    world.nodes(node("l4"))
+    world.api.put(CONFIG_MAPS.path("team-a", "m"), config_map(32))
+    await world.place("llama", "l4", model={"id": "acme/llm", "configMapRef": {"name": "m"}})
+    version = world.resource("llama")["metadata"]["resourceVersion"]
+    before = world.child("llama")["metadata"]["annotations"][ANNOTATION]
+    world.api.put(CONFIG_MAPS.path("team-a", "m"), config_map(33))
+    world.reconciler.recheck(Key("team-a", "llama"))
+    await world.settle()
+    assert world.child("llama")["metadata"]["annotations"][ANNOTATION] != before
+    assert world.condition("llama", "Placed")["status"] == "True"
+    assert int(world.resource("llama")["metadata"]["resourceVersion"]) >= int(version)
+
+
+def config_map(layers: int) -> dict[str, Any]:
+    text = json.dumps({"model_type": "llama", "num_hidden_layers": layers})
+    return {"kind": "ConfigMap", "metadata": meta("m"), "data": {"config.json": text}}
 
 
 async def test_a_status_that_was_lost_moves_no_running_replica() -> None:

@@ -60,6 +60,7 @@ class World:
         self.reconciler = Reconciler(
             tools, self.standings, self.allocator, self.queue, conflict_hold_seconds=60
         )
+        self.allocator.answered = self.reconciler.recheck
         self.pools = PoolKeeper(tools, forecaster, self._date)
         self.sweep = Sweep(client, tools, self.reconciler, self.allocator, self.pools)
         self.snapshot.touched = self.queue.add
