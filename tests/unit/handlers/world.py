@@ -160,6 +160,19 @@ class World:
         }
         self.seen(deployment)
 
+    def run_one(self, pod_name: str, node_name: str, model: str) -> None:
+        """One pod of a model is bound and answers."""
+        self.pods(pod(pod_name, node_name, model=model))
+        deployment = self.child(model)
+        count = sum(bool(each.node) for each in self.snapshot.pods_of(Key(NAMESPACE, model)))
+        deployment["status"] = {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": count,
+            "updatedReplicas": count,
+            "readyReplicas": count,
+        }
+        self.seen(deployment)
+
     def seen(self, thing: Object) -> None:
         """A watch tells of a changed child."""
         thing["metadata"]["resourceVersion"] = self.api.version()
