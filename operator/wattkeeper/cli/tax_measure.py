@@ -121,8 +121,8 @@ def measure(  # noqa: PLR0913, PLR0917  a command has its options
     """Measure the parking tax of a GPU: bare, then with a CUDA context, then with ever more memory.
 
     This is seed 002's dose-response; with the default times it takes about two hours of a GPU that nobody
-    else uses. It ends at once when somebody does. With --node the result is kept in a ConfigMap that the
-    operator reads; a call that is cut off finds its Job again.
+    else uses. It ends at once when somebody does. With --node the result is kept in a ConfigMap, which
+    this version's operator doesn't read yet; a call that is cut off finds its Job again.
     """
     from wattkeeper.cli import tax_local  # noqa: PLC0415  `tax analyze` needs no driver
 
@@ -181,7 +181,10 @@ def publish(  # noqa: PLR0913, PLR0917  a command has its options
     ] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig to use.")] = None,
 ) -> None:
-    """Keep measurements in the cluster, where the operator reads them."""
+    """Keep measurements in the cluster, in ConfigMaps of the operator's namespace.
+
+    This version's operator doesn't read them yet: they are kept for one that does.
+    """
     from wattkeeper.cli import tax_job  # noqa: PLC0415  the API's client
 
     try:
