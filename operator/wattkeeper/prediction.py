@@ -240,15 +240,17 @@ def _refusal(error: Exception) -> Refusal:
 
     if not isinstance(error, (InvalidInput, OutOfPredictorRange)):
         raise ForecasterError(str(error)) from error
+    message = error.message
     if isinstance(error, UnknownModel):
         reason = RefusalReason.UNKNOWN_MODEL
+        message += " (spec.model.architecture or spec.model.configMapRef)"
     elif isinstance(error, UnknownGpu):
         reason = RefusalReason.UNKNOWN_GPU
     elif isinstance(error, OutOfPredictorRange):
         reason = RefusalReason.OUT_OF_PREDICTOR_RANGE
     else:
         reason = _reason_of_invalid(error.field)
-    return Refusal(reason, _field(error.field), error.message)
+    return Refusal(reason, _field(error.field), message)
 
 
 def _reason_of_invalid(field: str) -> RefusalReason:

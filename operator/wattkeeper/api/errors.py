@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 _SHOWN = 40  # characters of a wrong value that a message repeats
+_FEW = 2  # required fields that an example has
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def field_errors(error: ValidationError, model: type[BaseModel], path: str) -> l
             found.append(FieldError(where, _missing_field(model, detail["loc"])))
         elif detail["type"] == "extra_forbidden":
             found.append(FieldError(where, _unknown_field(model, detail["loc"])))
+        elif detail["type"] == "model_type":
+            found.append(FieldError(where, _no_map(model, detail["loc"], detail["input"])))
         else:
             found.append(FieldError(where, _words(detail["type"], context, detail["msg"], detail["input"])))
     return found
@@ -97,7 +100,6 @@ _TYPES = {
     "dict_type": "a map",
     "int_type": "an integer",
     "list_type": "a list",
-    "model_type": "a map",
     "string_type": "a string",
 }
 _BOUNDS = {
@@ -119,6 +121,16 @@ def _words(kind: str, context: dict[str, Any], message: str, value: Any) -> str:
     if kind in _BOUNDS:
         return f"{_BOUNDS[kind].format(**context)}; got {shorten(value)}"
     return f"{message}; got {shorten(value)}"
+
+
+def _no_map(model: type[BaseModel], loc: Sequence[str | int], value: Any) -> str:
+    """What to say of a value in the place of an object: how a simple one is written."""
+    wanted = _model_at(model, loc)
+    required = [name for name, field in _fields(wanted).items() if field.is_required()] if wanted else []
+    example = (
+        f" such as {{{', '.join(f'{name}: …' for name in required)}}}" if 0 < len(required) <= _FEW else ""
+    )
+    return f"must be a map{example}; got {shorten(value)}"
 
 
 def _missing_field(model: type[BaseModel], loc: Sequence[str | int]) -> str:

@@ -176,6 +176,7 @@ def _bad_models() -> list[Case]:
     return [
         Case("spec.model", {}, "spec.model.id", python_words="is required"),
         Case("spec.model", ABSENT, "spec.model", python_words="is required"),
+        Case("spec.model", "Qwen/Qwen3-8B", "spec.model", python_words="such as {id: …}"),
         Case("spec.model.id", "", "spec.model.id", "Hugging Face id such as"),
         Case("spec.model.id", "meta llama", "spec.model.id", "Hugging Face id such as"),
         Case("spec.model.id", "a/b\n", "spec.model.id", "Hugging Face id such as"),

@@ -305,6 +305,7 @@ def test_an_unknown_model_is_unplaced_with_the_cure(planner: Planner) -> None:
     (placed,) = [each for each in status["conditions"] if each["type"] == "Placed"]
     assert (placed["status"], placed["reason"]) == ("False", "UnknownModel")
     assert "spec.model.id" in placed["message"]
+    assert "(spec.model.architecture or spec.model.configMapRef)" in placed["message"]
 
 
 def with_container(**container: Any) -> Manifest:
