@@ -20,12 +20,16 @@ from wattkeeper.core.capacity import (
     replicas_left,
     room_for,
 )
+from wattkeeper.core.cures import cure_of_memory, gpus_needed
 from wattkeeper.core.decision import Rejection
 from wattkeeper.core.demand import Demand, Sla, Statistic
 from wattkeeper.core.fleet import Fleet, Pool, Reservation
-from wattkeeper.core.forecast import Forecast, Forecaster, MemoryFit, Refusal
+from wattkeeper.core.forecast import Forecast, Forecaster, MemoryFit, Refusal, RefusalReason
 from wattkeeper.core.selectors import describe, label_equals, matches
 from wattkeeper.core.wording import counted, gib, latency
+
+#: The field of the tensor parallel size, as a forecaster's refusal names it.
+SIZE_FIELD = "spec.placement.tensorParallelSize"
 
 
 class Obstacle(IntEnum):
@@ -154,13 +158,29 @@ def check_memory(view: PoolView, gpus: int, forecaster: Forecaster) -> tuple[Mem
     tokens = demand.workload.prompt_tokens + demand.workload.output_tokens
     cache = fit.kv_bytes_per_sequence
     engine = max(0, fit.required_bytes - fit.weight_bytes - cache)
+    cure = cure_of_memory(demand, view.pool, gpus, view.largest_node, forecaster)
     message = (
         f"each GPU needs {gib(fit.required_bytes)} (weights {gib(fit.weight_bytes)}, engine {gib(engine)}, "
         f"KV cache of one sequence of {tokens} tokens {gib(cache)}) and offers {gib(fit.usable_bytes)}: "
-        "choose a pool with more memory, a larger tensorParallelSize or a smaller quantization"
+        f"{cure}"
     )
     distance = fit.required_bytes / max(1, fit.usable_bytes)
     return fit, [Found(Obstacle.MEMORY, Rejection("InsufficientMemory", message), distance)]
+
+
+def _of_size(view: PoolView, gpus: int, forecaster: Forecaster, refusal: Refusal) -> Refusal:
+    """The refusal; of a size that the model's memory asks for, in words that don't lead back to a smaller."""
+    if (refusal.reason, refusal.field) != (RefusalReason.OUT_OF_PREDICTOR_RANGE, SIZE_FIELD):
+        return refusal
+    needed = gpus_needed(view.demand, view.pool, gpus, forecaster)
+    if needed == 1:
+        return refusal
+    message = (
+        f"this model needs {counted(needed, 'GPU')} of this kind a replica for its memory, and "
+        f"{counted(gpus, 'GPU')} a replica aren't predicted by the installed recipe: choose a pool with more "
+        "memory"
+    )
+    return Refusal(refusal.reason, refusal.field, message)
 
 
 def _refused(refusal: Refusal) -> Found:
@@ -208,7 +228,7 @@ def check_forecast(view: PoolView, gpus: int, forecaster: Forecaster) -> tuple[F
     demand = view.demand
     answer = forecaster.forecast(demand.model, view.pool.gpu, demand.workload, demand.sla, gpus)
     if isinstance(answer, Refusal):
-        return None, [_refused(answer)]
+        return None, [_refused(_of_size(view, gpus, forecaster, answer))]
     figures = {
         "power": answer.power_watts,
         "power's upper bound": answer.power_upper_watts,

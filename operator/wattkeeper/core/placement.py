@@ -12,15 +12,13 @@ from dataclasses import replace
 
 from wattkeeper.core.candidates import Evaluated, evaluate
 from wattkeeper.core.capacity import Room, room_for
+from wattkeeper.core.cures import TENSOR_PARALLEL_SIZES
 from wattkeeper.core.decision import MAX_TABLE_ROWS, Candidate, PlacementDecision
 from wattkeeper.core.demand import Demand
 from wattkeeper.core.filters import Obstacle, PoolView, view_pool
 from wattkeeper.core.fleet import Assignment, Fleet, Pool, Reservation
 from wattkeeper.core.forecast import Forecast, Forecaster
 from wattkeeper.core.wording import counted, latency, watts
-
-#: GPUs of a replica that are tried where the user doesn't say.
-TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 
 
 def place(demand: Demand, fleet: Fleet, forecaster: Forecaster) -> PlacementDecision:

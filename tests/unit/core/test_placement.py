@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wattkeeper.core.cures import TENSOR_PARALLEL_SIZES
 from wattkeeper.core.decision import MAX_TABLE_ROWS, Candidate, PlacementDecision
-from wattkeeper.core.demand import Demand, LabelRequirement, Sla, Toleration
+from wattkeeper.core.demand import Demand, LabelRequirement, ModelChoice, Sla, Toleration, WorkloadShape
 from wattkeeper.core.filters import Obstacle
 from wattkeeper.core.fleet import Assignment, Fleet, Pool, Problem, Reservation, Taint
-from wattkeeper.core.forecast import Forecast, Refusal, RefusalReason
-from wattkeeper.core.placement import TENSOR_PARALLEL_SIZES, place, reaffirm
+from wattkeeper.core.forecast import Forecast, GpuKind, MemoryFit, Refusal, RefusalReason
+from wattkeeper.core.placement import place, reaffirm
 
 from .placing import (
     A30,
@@ -190,8 +191,46 @@ def test_memory_names_the_figures_and_the_cure() -> None:
     assert reason(decision, "l4") == "InsufficientMemory"
     assert message(decision, "l4") == (
         "each GPU needs 18.0 GiB (weights 16.0 GiB, engine 1.9 GiB, KV cache of one sequence of 512 tokens "
-        "0.1 GiB) and offers 14.0 GiB: choose a pool with more memory, a larger tensorParallelSize or a "
-        "smaller quantization"
+        "0.1 GiB) and offers 14.0 GiB: choose a pool with more memory"
+    )
+
+
+def test_only_what_is_not_refused_in_turn_is_a_cure() -> None:
+    two = pool("l4", node("a", 2))
+    memories = {("NVIDIA-L4", 1): TOO_LARGE}
+    predicted = FakeForecaster({("NVIDIA-L4", 2): forecast(130, 33)}, memories=memories)
+    assert message(only(two, predicted), "l4").endswith(
+        "choose a pool with more memory or a larger tensorParallelSize"
+    )
+    refused = FakeForecaster({("NVIDIA-L4", 2): OUT_OF_RANGE}, memories=memories)
+    assert message(only(two, refused), "l4").endswith("choose a pool with more memory")
+
+
+@dataclass
+class Int4Fits(FakeForecaster):
+    """A forecaster for which int4, and it alone, fits one GPU."""
+
+    def memory(
+        self, model: ModelChoice, gpu: GpuKind, workload: WorkloadShape, tensor_parallel_size: int
+    ) -> MemoryFit | Refusal:
+        return FITTING if model.quantization == "int4" else TOO_LARGE
+
+
+def test_a_quantization_is_a_cure_where_it_fits_and_is_predicted() -> None:
+    predicted = Int4Fits({("NVIDIA-L4", 1): forecast(71, 62)})
+    assert message(only(L4, predicted), "l4").endswith("more memory or a smaller quantization")
+    assert message(only(L4, Int4Fits({("NVIDIA-L4", 1): OUT_OF_RANGE})), "l4").endswith("with more memory")
+
+
+@pytest.mark.parametrize("asked", [None, 2])
+def test_a_size_that_memory_asks_for_and_nobody_predicts_leads_to_no_smaller(asked: int | None) -> None:
+    two = pool("l4", node("a", 2))
+    forecaster = FakeForecaster({("NVIDIA-L4", 2): OUT_OF_RANGE}, memories={("NVIDIA-L4", 1): TOO_LARGE})
+    decision = only(two, forecaster, tensor_parallel_size=asked)
+    assert reason(decision, "l4") == "OutOfPredictorRange"
+    assert message(decision, "l4") == (
+        "spec.placement.tensorParallelSize: this model needs 2 GPUs of this kind a replica for its memory, "
+        "and 2 GPUs a replica aren't predicted by the installed recipe: choose a pool with more memory"
     )
 
 
