@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.handlers.world import NAMESPACE, ONE_GPU, World, node
@@ -15,24 +15,13 @@ from wattkeeper.kube.trim import Key
 NAMES = ("a", "b", "c", "d")
 NODES = {"l4-0": "NVIDIA-L4", "l4-1": "NVIDIA-L4", "a30-0": "NVIDIA-A30"}
 
+STEPS = (
+    "create", "delete", "scale", "sla", "args", "node", "no node", "bind", "drift", "lose", "sweep", "time",
+)  # fmt: skip
+
 steps = st.lists(
     st.tuples(
-        st.sampled_from(
-            [
-                "create",
-                "delete",
-                "scale",
-                "sla",
-                "args",
-                "node",
-                "no node",
-                "bind",
-                "drift",
-                "lose",
-                "sweep",
-                "time",
-            ]
-        ),
+        st.sampled_from(STEPS),
         st.sampled_from(NAMES),
         st.integers(0, 3),
     ),
@@ -212,12 +201,18 @@ def run(play_it: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(play_it())
 
 
+#: Every history begins with a model that runs and room elsewhere: otherwise few would ever get so far.
+BEGINNING = [("node", "a", 0), ("node", "a", 1), ("node", "a", 2), ("create", "a", 1), ("bind", "a", 1)]
+
+
 @settings(max_examples=40, deadline=None)
 @given(steps)
+@example([("sla", "a", 1), ("sla", "a", 3)])  # it would go elsewhere today, and mustn't while it runs
+@example([("drift", "a", 0), ("lose", "a", 0)])
 def test_any_history(taken: list[tuple[str, str, int]]) -> None:
     async def whole() -> None:
         history = History()
-        await play(history, taken)
+        await play(history, [*BEGINNING, *taken])
         await the_end_is_quiet(history)
         await newcomers_fit(history)
 
