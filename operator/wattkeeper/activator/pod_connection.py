@@ -12,7 +12,11 @@ import socket
 from enum import Enum, auto
 from typing import cast
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from httptools import (  # type: ignore[import-not-found,unused-ignore]
+    HttpParserError,
+    HttpParserUpgrade,
+    HttpResponseParser,
+)
 
 from wattkeeper.activator.exchange import Exchange
 from wattkeeper.core.activation import Address

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+from httptools import (  # type: ignore[import-not-found,unused-ignore]
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+)
 
 from wattkeeper.core.http_rules import RequestHead, read_request, without_upgrade
 from wattkeeper.core.refusals import Refusal, RefusedError, Why
