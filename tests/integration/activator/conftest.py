@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import uvloop
 
 from tests.integration.activator.harness import HOST, MODEL, EngineProcess, Place, free_port
 from wattkeeper.activator.settings import ActivatorSettings
@@ -22,6 +22,7 @@ PlaceOf = Callable[..., Awaitable[Place]]
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that the activator runs on."""
+    uvloop = importlib.import_module("uvloop")
     return {"uvloop": uvloop.new_event_loop}
 
 
