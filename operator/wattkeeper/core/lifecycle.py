@@ -121,9 +121,8 @@ class Rollout:
     begins: bool  # the template is about to change
     rolling: bool  # pods of an older template are still to be replaced
     has_surge: bool  # what the Deployment says now
-    free_gpus: int  # of the pool, without those promised to others
+    free_replicas: int  # that nodes of the pool take for certain, beside the promises to others
     unbound_pods: int  # pods of this model that wait for a node
-    gpus_per_replica: int
 
 
 def surge(rollout: Rollout) -> bool:
@@ -132,8 +131,7 @@ def surge(rollout: Rollout) -> bool:
     Decided when a rollout begins. Later only taken back, when the new pod waits for a GPU that has gone
     meanwhile; to take it back from a pod that has its GPU would end the old one before the new one answers.
     """
-    gpus = rollout.gpus_per_replica
     if rollout.begins:
-        return rollout.free_gpus >= (rollout.unbound_pods + 1) * gpus
-    stuck = rollout.rolling and rollout.unbound_pods > 0 and rollout.free_gpus < gpus
+        return rollout.free_replicas > rollout.unbound_pods
+    stuck = rollout.rolling and rollout.unbound_pods > 0 and rollout.free_replicas < 1
     return rollout.has_surge and not stuck

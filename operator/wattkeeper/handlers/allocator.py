@@ -40,6 +40,14 @@ from wattkeeper.kube.trim import Claim, Key
 logger = logging.getLogger(__name__)
 
 
+#: After an unexpected failure: long enough not to fill the log, short enough to heal by itself.
+_UNEXPECTED_RETRY_SECONDS = 10.0
+
+
+class _OvertakenError(Exception):
+    """The cluster changed while a decision was made: it is made anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """One that waits for promised GPUs to be bound; it keeps its claim on them against later ones."""
@@ -132,16 +140,26 @@ class Allocator:
             resource = await self._executor.read(claim.key)
             if resource is None or resource["metadata"]["uid"] != claim.uid:
                 self._snapshot.claims.forget(claim.uid)
-            elif "deletionTimestamp" not in resource["metadata"]:
+                self.forget(claim.uid)
+            elif "deletionTimestamp" in resource["metadata"]:
+                self.forget(claim.uid)
+            else:
                 await self._read(claim, resource)
         except LeadershipLostError:
             raise
+        except _OvertakenError as error:
+            logger.debug("placing %s: decided anew: %s", claim.key, error)
+            if self._exists(claim):
+                self.request(claim)
+            else:
+                self.forget(claim.uid)
         except (ApiError, PoolGoneError) as error:
             severity = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
             logger.log(severity, "placing %s: %s; again in %g s", claim.key, error, self.retry_seconds)
             self._request_later(claim, self.retry_seconds)
         except Exception:  # one broken resource must not stop the others
-            logger.exception("placing %s: unexpected; again at the next sweep", claim.key)
+            logger.exception("placing %s: unexpected; again in %g s", claim.key, _UNEXPECTED_RETRY_SECONDS)
+            self._request_later(claim, _UNEXPECTED_RETRY_SECONDS)
         return None
 
     def _request_later(self, claim: Claim, seconds: float) -> None:
@@ -152,9 +170,10 @@ class Allocator:
         try:
             reading = await understand(self._executor, resource)
         except SpecErrors as error:
+            self._waiting.pop(claim.uid, None)  # what can't be placed keeps no claim against others
             return await self._refuse(resource, error.reason, str(error))
         await self._decide(claim, reading)
-        if claim.pool is None and claim.config_map is None:
+        if claim.pool is None and claim.config_map is None and self._exists(claim):
             self._known[claim.uid] = reading  # many may wait for long, and be asked for at every change
         return None
 
@@ -181,8 +200,24 @@ class Allocator:
         if refusal is not None:
             await self._refuse(reading.resource, *refusal)
             return False
+        self._make_sure(claim, reading.parsed.demand, decision)
         await self._persist(reading, decision)
         return True
+
+    def _exists(self, claim: Claim) -> bool:
+        return self._snapshot.claims.get(claim.uid) is not None
+
+    def _make_sure(self, claim: Claim, demand: Demand, decision: PlacementDecision) -> None:
+        """The cluster went on while the decision was made and tried: raise unless it still holds."""
+        chosen = decision.chosen
+        if chosen is None or decision.deferred:
+            return
+        fleet = self._fleet_for(claim)
+        home = tuple(pool for pool in fleet.pools if pool.name == chosen.pool)
+        asked = replace(demand, tensor_parallel_size=chosen.gpus_per_replica)
+        again = place(asked, replace(fleet, pools=home), self._forecaster)
+        if again.chosen is None or again.deferred != decision.deferred:
+            raise _OvertakenError(f"{chosen.pool} has no room for it any more: {again.message}")
 
     async def _refusal(self, reading: Reading, decision: PlacementDecision) -> tuple[str, str] | None:
         """Reason and message why what was chosen can't be created; None: it can."""
@@ -203,6 +238,8 @@ class Allocator:
         with self._metrics.placement_seconds.time():
             # Predictions are arithmetic of tens of milliseconds: in a thread, so that the Lease is renewed.
             decision = await asyncio.to_thread(place, demand, fleet, self._forecaster)
+        if not self._exists(claim):
+            raise _OvertakenError("it was deleted meanwhile")
         waiting = self._waiting.get(claim.uid)
         now = self._clock()
         since = waiting.since_seconds if waiting is not None else now
@@ -218,7 +255,7 @@ class Allocator:
         """The fleet with all promises, and with what older ones are waiting for."""
         fleet = self._snapshot.fleet()
         for waiting in sorted(self._waiting.values(), key=lambda each: each.order):
-            if waiting.order < claim.order:
+            if waiting.order < claim.order and self._snapshot.claims.get(waiting.demand.uid) is not None:
                 fleet = with_promise(fleet, waiting.demand, waiting.candidate)
         return fleet
 

@@ -10,9 +10,9 @@ from typing import Any
 from wattkeeper.api.names import LABEL_LLM_DEPLOYMENT
 from wattkeeper.api.status import RecordedPlacement
 from wattkeeper.core import lifecycle
-from wattkeeper.core.capacity import gpus_unpromised, promises_to_others
+from wattkeeper.core.capacity import promises_to_others, replicas_left
 from wattkeeper.core.decision import Candidate
-from wattkeeper.core.fleet import Pool
+from wattkeeper.core.fleet import Pool, Reservation
 from wattkeeper.core.forecast import Forecaster, MemoryFit
 from wattkeeper.handlers.reading import Reading
 from wattkeeper.kube.client import Object
@@ -227,16 +227,18 @@ class Children:
         pool = self._snapshot.pool(placed.pool)
         if pool is not None:
             promises = promises_to_others(self._snapshot.fleet(), pool, demand.uid)
-            free = gpus_unpromised(pool.nodes, promises)
+            one = Reservation(
+                demand.uid, pool.name, placed.gpus_per_replica, 1, demand.tolerations, demand.node_selector
+            )
+            free = replicas_left(pool, one, promises)
         pods = self._snapshot.pods_of(Key(demand.namespace, demand.name))
         return lifecycle.surge(
             lifecycle.Rollout(
                 begins=child.placed != placed,
                 rolling=child.facts.rolling,
                 has_surge=child.surge,
-                free_gpus=free,
+                free_replicas=free,
                 unbound_pods=sum(not pod.node for pod in pods),
-                gpus_per_replica=placed.gpus_per_replica,
             )
         )
 

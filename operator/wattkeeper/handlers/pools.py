@@ -55,6 +55,9 @@ class PoolKeeper:
                 severity = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
                 logger.log(severity, "GPUNodePools: %s; again in %.0f s", error, _RETRY_SECONDS)
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._kicked.set)
+            except Exception:  # what one pool does to the code must not end the operator
+                logger.exception("GPUNodePools: unexpected; again in %.0f s", _RETRY_SECONDS)
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._kicked.set)
 
     async def keep(self) -> None:
         """One pass over all pools. Raises ApiError."""

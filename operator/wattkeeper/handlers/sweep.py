@@ -11,7 +11,7 @@ from wattkeeper.handlers.pools import PoolKeeper
 from wattkeeper.handlers.reconciler import Reconciler
 from wattkeeper.handlers.tools import Tools
 from wattkeeper.kube.client import Client
-from wattkeeper.kube.errors import ApiError
+from wattkeeper.kube.errors import ApiError, LeadershipLostError
 from wattkeeper.kube.resources import GPU_NODE_POOLS, LLM_DEPLOYMENTS
 from wattkeeper.kube.snapshot import Snapshot
 from wattkeeper.kube.trim import Claim, claim_of, pool_value
@@ -42,6 +42,10 @@ class Sweep:
                 self._metrics.last_sweep.set(time.time())
             except ApiError as error:
                 logger.warning("the sweep ended early, the next one goes on: %s", error)
+            except LeadershipLostError:
+                raise
+            except Exception:  # what one resource does to the code must not end the operator
+                logger.exception("the sweep ended early, the next one goes on")
 
     async def once(self, namespaces: tuple[str, ...] = ()) -> None:
         """One sweep. Raises ApiError."""

@@ -124,12 +124,21 @@ class Reflector(Generic[T]):
         ):
             version = at
             for item in items:
-                value = self._trim(item)
+                value = self._value(item)
                 if value is not None:
                     values[item["metadata"]["uid"]] = value
         self.store.replace(values)
         self.synced.set()
         return version
+
+    def _value(self, item: Object) -> T | None:
+        """What is kept of an object; None also where one can't be read, which must not hide the others."""
+        try:
+            return self._trim(item)
+        except Exception:
+            where = (item["metadata"].get("namespace"), item["metadata"].get("name"))
+            logger.exception("%s %s: can't be read, and counts as not there", self.resource.plural, where)
+            return None
 
     async def _watch_from(self, version: str) -> None:
         """Watch until the resource version expires; a watch that merely ends goes on where it was."""
@@ -158,5 +167,5 @@ class Reflector(Generic[T]):
             raise TransientError(f"watch {self.resource.plural}", int(item.get("code", 0)), reason, message)
         metadata = item["metadata"]
         if kind != "BOOKMARK":
-            self.store.apply(metadata["uid"], None if kind == "DELETED" else self._trim(item))
+            self.store.apply(metadata["uid"], None if kind == "DELETED" else self._value(item))
         return str(metadata["resourceVersion"])

@@ -396,6 +396,36 @@ async def test_a_change_in_between_is_decided_again() -> None:
     assert world.status("llama")["pool"] == "l4"
 
 
+async def test_a_decision_that_was_overtaken_is_made_anew() -> None:
+    """While the children are tried on the server, somebody else's pod takes the GPU."""
+    world = World()
+    world.nodes(node("l4"))
+    world.nodes(node("a30", product="NVIDIA-A30"))
+    judge = world.children.judge_new
+    overtaken = iter([True])
+
+    async def slowly(*arguments: Any) -> None:
+        await judge(*arguments)
+        if next(overtaken, False):
+            world.pods(pod("foreign", "l4"))
+
+    world.children.judge_new = slowly  # type: ignore[method-assign]
+    world.create("llama")
+    await world.settle()
+    assert world.status("llama")["pool"] == "a30"
+
+
+async def test_one_that_is_gone_or_broken_keeps_no_claim_against_others() -> None:
+    world = await waiting_for_a_binding()
+    world.edit("double", model={"id": "nobody/knows-it", "configMapRef": {"name": "none"}})
+    await world.settle()
+    assert not world.allocator._waiting
+    world = await waiting_for_a_binding()
+    world.delete("double")
+    await world.settle()
+    assert not world.allocator._waiting
+
+
 async def test_a_broken_one_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.nodes(node("l4"))

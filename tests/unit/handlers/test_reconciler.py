@@ -179,6 +179,17 @@ async def test_without_a_spare_gpu_a_rollout_has_no_surge() -> None:
     assert world.child("llama")["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
+async def test_a_gpu_that_its_pods_cannot_use_is_no_spare_one() -> None:
+    """With maxSurge 1 and no node for the new pod the rollout would wait for ever."""
+    world = await running(replicas=4)
+    closed = node("closed", 4)
+    closed["spec"] = {"taints": [{"key": "team", "value": "b", "effect": "NoSchedule"}]}
+    world.nodes(closed)
+    world.edit("llama", server={"args": ["--max-num-seqs", "8"]})
+    await world.settle()
+    assert world.child("llama")["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
 # ---- replicas ---------------------------------------------------------------------------------------
 
 

@@ -141,6 +141,10 @@ def test_the_grace_period_is_above_propagation_and_the_longest_request() -> None
             {"containers": [{"name": "server", "image": "y"}, {"name": "vllm", "args": ["--x"]}]},
             "spec.server.template.spec.containers[1]",
         ),
+        (
+            {"containers": [{"name": "server", "ports": [{"containerPort": 8000, "name": "api"}]}]},
+            "spec.server.template.spec.containers",
+        ),
         ({"initContainers": [{"name": "server"}]}, "spec.server.template.spec.initContainers[0]"),
         ({"containers": {"name": "server"}}, "spec.server.template.spec.containers"),
         ({"containers": [{"image": "x"}]}, "spec.server.template.spec.containers[0].name"),

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from tests.unit.kube.scripted_api import ScriptedApi, refusal, scripted, stream
 from wattkeeper.kube.client import Client
 from wattkeeper.kube.reflector import Reflector, Scope, Store
@@ -81,6 +83,18 @@ async def test_it_lists_watches_and_keeps_what_matters() -> None:
         (_, _, query, _) = api.requests[1]
         assert query["resourceVersion"] == "10"
         assert query["allowWatchBookmarks"] == "true"
+
+
+async def test_an_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Anybody may write an object that we look at: it must not take the others' place, or end us."""
+    broken = {"metadata": item("broken", 0)["metadata"]}
+    async with running() as (api, seen):
+        api.on("GET", PATH, listing(broken, item("a", 1)))
+        api.on(
+            "watch GET", PATH, stream(event("ADDED", broken), event("ADDED", item("b", 2, 12)), then=forever)
+        )
+        await seen.until("a=1", "b=2")
+    assert "can't be read" in caplog.text
 
 
 async def test_a_watch_that_ends_goes_on_where_it_was() -> None:

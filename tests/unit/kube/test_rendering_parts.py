@@ -159,7 +159,14 @@ def test_a_record_reads_back_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "{", "[]", "{}", '{"pool":"l4"}', '{"node_terms":[],"pool":"l4","surprise":1}']
+    "text",
+    [
+        *(None, "", "{", "[]", "{}", "5", "null", '"x"', "true", "[" * 100_000),
+        *('{"pool":"l4"}', '{"node_terms":[],"pool":"l4","surprise":1}', '{"node_terms":[5]}'),
+        '{"node_terms":[],"pool":"l4","gpus_per_replica":"x","weight_bytes":1}',
+        '{"node_terms":[],"pool":7,"gpus_per_replica":1,"weight_bytes":1}',
+        '{"node_terms":[[{"key":1,"operator":"In","values":[]}]],"pool":"l4","gpus_per_replica":1,"weight_bytes":1}',
+    ],
 )
 def test_what_cannot_be_read_is_no_record(text: str | None) -> None:
     assert Placed.from_annotation(text) is None

@@ -14,6 +14,8 @@ CHILDREN_SELECTOR = f"{names.LABEL_LLM_DEPLOYMENT},{MANAGED_BY}={MANAGER}"
 
 #: The model server's container, for `spec.server.template` to extend.
 SERVER_CONTAINER = "server"
+#: Name of the model server's port; the Service aims at it by name, so that a rollout may change its number.
+HTTP_PORT = "http"
 GPU_RESOURCE = "nvidia.com/gpu"
 
 

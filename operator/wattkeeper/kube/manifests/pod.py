@@ -13,7 +13,7 @@ from wattkeeper.api.v1alpha1.llmdeployment import LLMDeploymentSpec, Server
 from wattkeeper.core.demand import LabelRequirement
 from wattkeeper.kube.manifests.drain import drain_script
 from wattkeeper.kube.manifests.engines import engine_of
-from wattkeeper.kube.manifests.labels import GPU_RESOURCE, SERVER_CONTAINER, Owner
+from wattkeeper.kube.manifests.labels import GPU_RESOURCE, HTTP_PORT, SERVER_CONTAINER, Owner
 from wattkeeper.kube.manifests.loading import start_budget_seconds
 from wattkeeper.kube.manifests.merge import FIELD, merge_template
 from wattkeeper.kube.manifests.probes import probes
@@ -91,7 +91,7 @@ def _container(spec: LLMDeploymentSpec, placed: Placed, propagation_seconds: flo
         "image": server.image,
         "args": engine.arguments(spec, placed.gpus_per_replica, placed.max_context_tokens),
         **_unless_empty(env=_environment(server), volumeMounts=_mounts(server, placed)),
-        "ports": [{"name": "http", "containerPort": server.port, "protocol": "TCP"}],
+        "ports": [{"name": HTTP_PORT, "containerPort": server.port, "protocol": "TCP"}],
         "resources": {"limits": {GPU_RESOURCE: str(placed.gpus_per_replica)}},
         **probes(engine, server.port, start_budget(spec, placed)),
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", script]}}},
@@ -161,8 +161,20 @@ def _refuse_containers(merged: Mapping[str, Any], template: Mapping[str, Any], p
             if not ours and not images.get(name):
                 errors.append(FieldError(where, _without_image(kind, name)))
             errors += _other_gpus(container, where, str(placed.gpus_per_replica) if ours else None)
+    for container in _containers(merged, "containers"):
+        if container["name"] == SERVER_CONTAINER and not _serves(container):
+            where = join_path(f"{FIELD}.spec", "containers")
+            cure = f"the Service sends requests to the port {HTTP_PORT!r} of {SERVER_CONTAINER!r}: leave its name as it is"
+            errors.append(FieldError(where, cure))
     if errors:
         raise SpecErrors(errors, reason="InvalidTemplate")
+
+
+def _serves(container: Mapping[str, Any]) -> bool:
+    ports = container.get("ports")
+    return isinstance(ports, list) and any(
+        isinstance(port, Mapping) and port.get("name") == HTTP_PORT for port in ports
+    )
 
 
 def _containers(template: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from wattkeeper.api import names
@@ -44,9 +44,25 @@ class Placed:
                 tuple(LabelRequirement(each["key"], each["operator"], tuple(each["values"])) for each in term)
                 for term in values.pop("node_terms")
             )
-            return replace(cls(node_terms=terms, **values))
-        except (ValueError, TypeError, KeyError):
-            return None
+            record = cls(node_terms=terms, **values)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None  # an annotation is anybody's to write
+        return record if record._is_sound() else None
+
+    def _is_sound(self) -> bool:
+        """Whether all parts are of their kind, so that a pod can be rendered from them."""
+        texts = [self.pool, self.fingerprint]
+        texts += [
+            part
+            for term in self.node_terms
+            for each in term
+            for part in (each.key, each.operator, *each.values)
+        ]
+        counts = [self.gpus_per_replica, self.weight_bytes]
+        counts += [] if self.max_context_tokens is None else [self.max_context_tokens]
+        return all(isinstance(each, str) for each in texts) and all(
+            type(each) is int and each >= 0 for each in counts
+        )
 
     def holds_for(self, pool: str, gpus_per_replica: int, fingerprint: str) -> bool:
         """Whether it is the record of this placement and spec."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from wattkeeper.api.v1alpha1.llmdeployment import LLMDeploymentSpec
-from wattkeeper.kube.manifests.labels import Owner
+from wattkeeper.kube.manifests.labels import HTTP_PORT, Owner
 
 
 def service(owner: Owner, spec: LLMDeploymentSpec) -> dict[str, Any]:
     """The Service as server-side apply takes it: only pods that carry the serving label get requests."""
-    port = {"name": "http", "port": spec.server.port, "targetPort": spec.server.port, "protocol": "TCP"}
+    port = {"name": HTTP_PORT, "port": spec.server.port, "targetPort": HTTP_PORT, "protocol": "TCP"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
