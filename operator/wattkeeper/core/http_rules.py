@@ -117,7 +117,7 @@ def read_request(method: bytes, target: bytes, version: str, headers: Headers) -
     return head
 
 
-def _read_field(head: RequestHead, lower: bytes, value: bytes, options: list[bytes]) -> None:
+def _read_field(head: RequestHead, lower: bytes, value: bytes, options: list[bytes]) -> None:  # noqa: PLR0912 - a case a field
     match lower:
         case b"host":
             if head.host is not None or not _HOST.fullmatch(value):

@@ -164,7 +164,10 @@ def _refuse_containers(merged: Mapping[str, Any], template: Mapping[str, Any], p
     for container in _containers(merged, "containers"):
         if container["name"] == SERVER_CONTAINER and not _serves(container):
             where = join_path(f"{FIELD}.spec", "containers")
-            cure = f"the Service sends requests to the port {HTTP_PORT!r} of {SERVER_CONTAINER!r}: leave its name as it is"
+            cure = (
+                f"the Service sends requests to the port {HTTP_PORT!r} of {SERVER_CONTAINER!r}: "
+                "leave its name as it is"
+            )
             errors.append(FieldError(where, cure))
     if errors:
         raise SpecErrors(errors, reason="InvalidTemplate")
