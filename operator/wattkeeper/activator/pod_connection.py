@@ -12,7 +12,7 @@ import socket
 from enum import Enum, auto
 from typing import cast
 
-from httptools import (  # type: ignore[import-not-found,unused-ignore]
+from httptools import (
     HttpParserError,
     HttpParserUpgrade,
     HttpResponseParser,

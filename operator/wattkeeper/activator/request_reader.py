@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from httptools import (  # type: ignore[import-not-found,unused-ignore]
+from httptools import (
     HttpParserCallbackError,
     HttpParserError,
     HttpParserUpgrade,
@@ -151,4 +151,5 @@ def _too_large(what: str) -> RefusedError:
 
 def _cause(error: HttpParserCallbackError) -> BaseException:
     """What was raised inside a callback."""
-    return error.__context__ or error
+    cause: BaseException = error.__context__ or error
+    return cause
