@@ -214,7 +214,12 @@ def nothing_exists(models: Models, name: str) -> None:
 @pytest.mark.parametrize(
     ("template", "reason", "said"),
     [
-        ({"spec": {"containers": [{"name": "helper"}]}}, "InvalidTemplate", "image: Required value"),
+        ({"spec": {"containers": [{"name": "helper"}]}}, "InvalidTemplate", "'helper' is a new container"),
+        (
+            {"spec": {"containers": [{"name": "helper", "image": "x", "imagePullPolicy": "Sometimes"}]}},
+            "InvalidTemplate",
+            "imagePullPolicy: Unsupported value",  # the API server's own words
+        ),
         ({"spec": {"fancy": True}}, "InvalidTemplate", "fancy"),
         ({"spec": {"containers": "none"}}, "InvalidTemplate", "spec.server.template.spec.containers"),
         (
