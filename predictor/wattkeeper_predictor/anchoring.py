@@ -168,7 +168,7 @@ class AnchorState:
     @cached_property
     def _posteriors(self) -> dict[Quantity, _Posterior]:
         return {
-            quantity: _Posterior(self.evidence.get(quantity, {}), prior, self.seen_gpus)
+            quantity: _Posterior(dict(sorted(self.evidence.get(quantity, {}).items())), prior, self.seen_gpus)
             for quantity, prior in self.priors.items()
         }
 

@@ -13,7 +13,7 @@ import typer
 
 from wattkeeper_predictor.errors import ArtifactError, OutOfPredictorRange, PredictorError
 
-from . import ask, catalogue, train
+from . import ask, catalogue, evaluate, train
 
 INVALID_INPUT, OUT_OF_RANGE, BAD_ARTIFACT = 2, 3, 4
 
@@ -27,7 +27,8 @@ app = typer.Typer(
 app.command("predict")(ask.predict)
 app.command("explain")(ask.explain)
 app.command("train")(train.train)
-app.command("evaluate")(train.evaluate)
+app.command("evaluate")(evaluate.evaluate)
+app.command("import")(train.import_runs)
 app.command("model-card")(train.model_card)
 app.add_typer(catalogue.app, name="catalogue")
 

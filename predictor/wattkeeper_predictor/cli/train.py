@@ -1,79 +1,87 @@
-"""``train``, ``evaluate`` and ``model-card``: from measured runs to artifacts and figures."""
+"""``train``, ``import`` and ``model-card``: from measured rows to artifacts and their description."""
 
 from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wattkeeper_predictor.artifact import read_artifact, write_artifact
+from wattkeeper_predictor.errors import InvalidInput
 from wattkeeper_predictor.predictor import default_artifacts
+
+from .options import GpusOption, ModelsOption, RecipeName, RecipeOption, RunsOption, StrictOption
 
 if TYPE_CHECKING:
     from wattkeeper_predictor.training.dataset import Dataset
 
 
-class RecipeName(StrEnum):
-    """Recipes that can be trained."""
-
-    WATTGPU = "wattgpu"
-
-
-class ProtocolName(StrEnum):
-    """How rows are held out."""
-
-    CV = "cv"
-    LOGO = "logo"
-    LOLO = "lolo"
-
-
-RunsOption = Annotated[
-    Path, typer.Option("--runs", help="Measured runs: summary or upstream CSV.", exists=True, dir_okay=False)
-]
-ModelsOption = Annotated[
-    Path, typer.Option("--models", help="WattGPU's model_features.csv.", exists=True, dir_okay=False)
-]
-GpusOption = Annotated[
-    Path, typer.Option("--gpus", help="WattGPU's gpu_features.csv.", exists=True, dir_okay=False)
-]
-RecipeOption = Annotated[RecipeName, typer.Option(help="The recipe.")]
-StrictOption = Annotated[bool, typer.Option("--strict", help="Refuse a file with any broken row.")]
-
-
 def train(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
     runs: RunsOption,
-    models: ModelsOption,
-    gpus: GpusOption,
-    out: Annotated[Path, typer.Option("--out", help="Directory to write the artifacts to.")],
-    recipe: RecipeOption = RecipeName.WATTGPU,
+    models: ModelsOption = None,
+    gpus: GpusOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Directory to write the artifacts to.")] = None,
+    recipe: RecipeOption = RecipeName.WATTKEEPER,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts",
+            help="Splitwise's perf_model.csv, to bound first-token times.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Only compare algorithms and settings (recipe wattgpu), as JSON.")
+    ] = False,
     strict: StrictOption = False,
 ) -> None:
     """Fit, score, calibrate, and write artifacts; equal data and versions give equal bytes."""
-    from wattkeeper_predictor.training.train_wattgpu import train_wattgpu  # noqa: PLC0415 - slow to import
+    if search:
+        from wattkeeper_predictor.training.search import search_wattgpu  # noqa: PLC0415 - slow to import
 
-    artifact = train_wattgpu(_dense_data(runs, models, gpus, strict), _say)
+        typer.echo(json.dumps(search_wattgpu(dense_data(runs, models, gpus, strict), say), indent=2))
+        return
+    if out is None:
+        raise InvalidInput("out", "missing; name the directory to write the artifacts to")
+    if recipe is RecipeName.WATTGPU:
+        from wattkeeper_predictor.training.train_wattgpu import train_wattgpu  # noqa: PLC0415 - slow to import
+
+        artifact = train_wattgpu(dense_data(runs, models, gpus, strict), say)
+    else:
+        from wattkeeper_predictor.training.load import load_measured  # noqa: PLC0415 - slow to import
+        from wattkeeper_predictor.training.prompts import read_prompt_times  # noqa: PLC0415
+        from wattkeeper_predictor.training.train_wattkeeper import train_wattkeeper  # noqa: PLC0415
+
+        loaded = load_measured(runs, models, gpus, strict=strict)
+        for note in loaded.notes:
+            say(note)
+        artifact = train_wattkeeper(loaded, read_prompt_times(prompts) if prompts else None, say)
     write_artifact(out, artifact)
-    _say(f"{recipe.value} written to {out}")
+    say(f"{recipe.value} written to {out}")
 
 
-def evaluate(  # noqa: PLR0913, PLR0917 - a command's options are its parameters
-    runs: RunsOption,
-    models: ModelsOption,
-    gpus: GpusOption,
-    protocol: Annotated[ProtocolName, typer.Option(help="What is held out: fifths, GPUs or LLMs.")],
-    recipe: RecipeOption = RecipeName.WATTGPU,
+def import_runs(
+    files: Annotated[
+        list[Path], typer.Argument(help="Measured rows in any format.", exists=True, dir_okay=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="CSV file to write.", dir_okay=False)],
+    models: ModelsOption = None,
+    gpus: GpusOption = None,
     strict: StrictOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score a recipe and the baselines on rows they were not fitted on."""
-    from wattkeeper_predictor.training.evaluate import evaluate_wattgpu  # noqa: PLC0415 - slow to import
+    """Turn measured rows of any known format into wattkeeper's own CSV."""
+    from wattkeeper_predictor.training.load import load_measured  # noqa: PLC0415 - slow to import
+    from wattkeeper_predictor.training.own_format import write_own  # noqa: PLC0415
 
-    scores = evaluate_wattgpu(_dense_data(runs, models, gpus, strict), protocol.value, _say)
-    typer.echo(json.dumps(scores, indent=2) if as_json else _table(recipe.value, scores))
+    loaded = load_measured(files, models, gpus, strict=strict)
+    for note in loaded.notes:
+        say(note)
+    write_own(out, loaded.training.rows, loaded.training.itl_p95)
+    say(f"{len(loaded.training.rows)} rows written to {out}")
 
 
 def model_card(
@@ -90,30 +98,20 @@ def model_card(
         out.write_text(text, encoding="utf-8")
 
 
-def _dense_data(runs: Path, models: Path, gpus: Path, strict: bool) -> Dataset:
+def dense_data(runs: list[Path], models: Path | None, gpus: Path | None, strict: bool) -> Dataset:
+    """Watt Counts' dense rows, for the paper's recipe; what is left out is said on standard error."""
     from wattkeeper_predictor.training.dataset import dense, load_dataset  # noqa: PLC0415 - slow to import
 
-    data = dense(load_dataset(runs, models, gpus, strict=strict))
+    if len(runs) != 1:
+        raise InvalidInput("runs", "the recipe wattgpu is fitted to one file; name it alone")
+    data = dense(load_dataset(runs[0], models, gpus, strict=strict))
     if data.broken:
-        _say(data.broken)
+        say(data.broken)
     for name, reason in data.skipped.items():
-        _say(f"skipped {name}: {reason}")
+        say(f"skipped {name}: {reason}")
     return data
 
 
-def _say(message: str) -> None:
+def say(message: str) -> None:
+    """Progress and complaints go to standard error."""
     print(message, file=sys.stderr, flush=True)
-
-
-def _table(recipe: str, scores: dict[str, Any]) -> str:
-    lines = [f"{'':<10}{'':<7}{'':<9}{'MdAPE %':>9}{'RMSE':>12}{'τ LLM':>8}{'τ GPU':>8}{'n':>7}"]
-    for name, both in [(recipe, scores), *scores["baselines"].items()]:
-        for target in ("power", "itl"):
-            for scenario, row in (both[target] or {}).items():
-                taus = "".join(
-                    "     n/a" if row[key] is None else f"{row[key]:8.2f}"
-                    for key in ("kendall_tau_llm", "kendall_tau_gpu")
-                )
-                figures = f"{row['mdape_percent']:9.1f}{row['rmse']:12.4g}{taus}{row['n']:7d}"
-                lines.append(f"{name:<10}{target:<7}{scenario:<9}{figures}")
-    return "\n".join([*lines, "RMSE in W (power) and s (itl)"])

@@ -42,10 +42,8 @@ def capacity(c: Columns) -> Capacity:
     whole = free / (_cache_gb(c, c.prompt + c.output) / split)
     mean = c.prompt + c.output / 2 + BLOCK_TOKENS
     at_work = free / ((c.cache_full_gb * mean + c.cache_window_gb * np.minimum(mean, _window(c))) / split)
-    return Capacity(
-        whole=np.clip(np.floor(whole + 1e-9), 0, c.sequence_limit),
-        running=np.clip(at_work, 1, c.sequence_limit),
-    )
+    promised = np.clip(np.floor(whole + 1e-9), 0, c.sequence_limit)
+    return Capacity(whole=promised, running=np.clip(np.maximum(at_work, promised), 1, c.sequence_limit))
 
 
 def _cache_split(c: Columns) -> Array:

@@ -53,8 +53,11 @@ class ModelRow(NamedTuple):
 def model_row(model: ModelSpec, quantization: str) -> ModelRow:
     """The model's figures; ``quantization`` as ``effective_quantization`` gives it."""
     head = model.vocab_size * model.hidden_size / 1e9
-    read = model.parameters_total_billion - (0.0 if model.tie_word_embeddings else head)
+    # Figures that contradict each other (a table larger than the model) leave a little to read.
+    total = model.parameters_total_billion
+    read = max(total - (0.0 if model.tie_word_embeddings else head), 0.05 * total)
     experts, share = _experts(model)
+    dense = max(read - experts, 0.1 * model.parameters_active_billion)
     cache_layers = model.layers if model.kv_layers is None else model.kv_layers
     per_layer = (
         (model.kv_elements_per_token or 2 * model.kv_heads * model.head_dim) * _KV_BYTES_PER_ELEMENT / 1e9
@@ -68,11 +71,11 @@ def model_row(model: ModelSpec, quantization: str) -> ModelRow:
         head_dim=model.head_dim,
         group=model.attention_heads / model.kv_heads,
         kv_heads=1.0 if model.kv_elements_per_token else model.kv_heads,
-        dense_billion=max(read - experts, 0.05 * read),
-        head_billion=min(head, read),
+        dense_billion=dense,
+        head_billion=min(head, dense),
         expert_billion=experts,
         expert_share=share,
-        active_billion=max(read - experts, 0.05 * read) + experts * share,
+        active_billion=dense + experts * share,
         cache_full_gb=per_layer * (cache_layers - model.sliding_layers),
         cache_window_gb=per_layer * model.sliding_layers,
         cache_layers=cache_layers,

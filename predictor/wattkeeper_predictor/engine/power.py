@@ -72,9 +72,12 @@ def read_share(c: Columns, single: Array) -> Array:
 
 
 def compute_share(c: Columns, state: Steady) -> Array:
-    """Share of the dense rate that the sequences beyond the first take."""
+    """Share of the dense rate that the sequences beyond the first take; it never falls with their number.
+
+    Hence without the jump in time where graphs end: launching kernels one by one draws no less.
+    """
     gflop = gflop_per_token(c) * np.maximum(state.running - 1, 0)
-    return gflop / (1e3 * matrix_tflops(c)) / state.step
+    return gflop / (1e3 * matrix_tflops(c)) / (state.step - state.terms.uncaptured)
 
 
 def active_rise(p: PowerParameters, c: Columns, state: Steady, idle_watts: Array) -> Array:

@@ -69,7 +69,7 @@ def _sweep_tables(
         predicted, groups = families_out, rows.family
         if kind == "mixture" and "unseen_model" in held_out:
             # Mixtures on other GPUs than the sweep's, held out as models.
-            others = (rows.source == Source.SERVER) & kinds[kind]
+            others = (rows.source == Source.SERVER) & kinds[kind] & (c.old == 0)
             predicted = _merged(families_out, held_out["unseen_model"]["length"], others)
             groups = np.where(others, rows.model, rows.family)
             wanted |= others
@@ -77,9 +77,13 @@ def _sweep_tables(
         if table:
             tables[f"sweep/{kind}"] = table
         if kind == "mixture" and "unseen_model" in held_out:
-            queued = (rows.source == Source.OFFLINE) & kinds[kind]
-            offline = _targets(rows, held_out["unseen_model"]["length"], rows.model, queued)
-            tables |= {"offline/mixture": offline} if offline else {}
+            elsewhere = held_out["unseen_model"]["length"]
+            queued = (rows.source == Source.OFFLINE) & kinds[kind] & (c.old == 0)
+            # Before compute capability 8.0 mixtures run several times slower than anything here says.
+            old = (rows.source != Source.SWEEP) & kinds[kind] & (c.old > 0)
+            for name, chosen in (("offline/mixture", queued), ("old/mixture", old)):
+                found = _targets(rows, elsewhere, rows.model, chosen)
+                tables |= {name: found} if found else {}
     single = _targets(rows, families_out, rows.family, swept & plain(c), training.itl_p95)
     tables |= {"sweep/plain": single} if single else {}
     if "measured" in held_out:

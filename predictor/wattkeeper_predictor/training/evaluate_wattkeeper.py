@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wattkeeper_predictor.errors import InvalidInput
 from wattkeeper_predictor.recipes.wattkeeper.figures import plain
 from wattkeeper_predictor.recipes.wattkeeper.fitted import Fitted
 
@@ -22,8 +23,8 @@ from .calibrate_wattkeeper import coverage, grouped_errors
 from .decisions import decision_figures
 from .fit_engine import idle_watts_of
 from .fit_recipe import Training, fit_recipe
-from .folds import FoldProtocol, Progress, held_out_predictions
-from .measured import Measured, Source, cell_keys, joined, mean_cells
+from .folds import FOLD_PROTOCOLS, Progress, held_out_predictions
+from .measured import Measured, Source, cell_keys, mean_cells
 from .metrics import Labels, score_labelled
 from .predict_rows import Anchors, RowPredictions, predict_rows
 
@@ -33,30 +34,24 @@ _SCENARIOS = {"offline": Source.OFFLINE, "server": Source.SERVER}
 _GROUPS = {"cv": "cell", "logo": "gpu", "lolo": "model", "lomo": "family", "both": "gpu", "holdout": "gpu"}
 
 
-def evaluate(
+def predictions(
     training: Training,
-    protocol: FoldProtocol,
+    protocol: str,
     anchors: Anchors,
+    fitted: Fitted | None = None,
     progress: Progress = lambda _: None,
-    start: Fitted | None = None,
-) -> dict[str, Any]:
-    """Hold out, fit, predict, score."""
-    predicted = held_out_predictions(
-        training, protocol, {"asked": anchors}, start=start or fit_recipe(training), progress=progress
-    )
-    return report(training, predicted["asked"], protocol)
-
-
-def evaluate_holdout(
-    tested: Training, anchors: Anchors, fitted: Fitted | None = None, trained_on: Training | None = None
-) -> dict[str, Any]:
-    """Score rows by a fit to other rows: ``fitted`` as it is, else one to ``trained_on``."""
-    if fitted is None:
-        if trained_on is None:
-            raise ValueError("give a fit, or rows to fit")
-        fitted = fit_recipe(trained_on)
-    predicted = predict_rows(fitted, tested.rows, anchors, idle_watts_of(tested.rows))
-    return report(tested, predicted, "holdout")
+) -> RowPredictions:
+    """Predictions of all rows, each by a fit that hasn't seen it: ``fitted`` as it is for ``holdout``."""
+    if protocol == "holdout":
+        if fitted is None:
+            raise InvalidInput("train_runs", "missing; holdout needs rows to fit, or a fit")
+        return predict_rows(fitted, training.rows, anchors, idle_watts_of(training.rows))
+    for known in FOLD_PROTOCOLS:
+        if known == protocol:
+            return held_out_predictions(
+                training, known, {"asked": anchors}, start=fit_recipe(training), progress=progress
+            )["asked"]
+    raise InvalidInput("protocol", f"{protocol!r} isn't one of {', '.join(FOLD_PROTOCOLS)}, holdout")
 
 
 def report(training: Training, predicted: RowPredictions, protocol: str) -> dict[str, Any]:
@@ -120,10 +115,16 @@ def _baselines(rows: Measured, chosen: Mask) -> dict[str, Any]:
     }
 
 
-def _coverage(rows: Measured, predicted: RowPredictions, answered: Mask, protocol: str) -> dict[str, Any]:
+def groups_by(rows: Measured, protocol: str) -> NDArray[np.str_]:
+    """What is exchangeable with a new case under a protocol: one label a row."""
     by = _GROUPS[protocol]
-    groups = cell_keys(rows) if by == "cell" else getattr(rows, by)
-    found: dict[str, Any] = {"groups": by}
+    labels: NDArray[np.str_] = cell_keys(rows) if by == "cell" else getattr(rows, by)
+    return labels
+
+
+def _coverage(rows: Measured, predicted: RowPredictions, answered: Mask, protocol: str) -> dict[str, Any]:
+    groups = groups_by(rows, protocol)
+    found: dict[str, Any] = {"groups": _GROUPS[protocol]}
     for target, truth, guess in (
         ("power", rows.power, predicted.power),
         ("itl", rows.itl, predicted.itl),
@@ -187,12 +188,3 @@ def _sweep_scores(training: Training, predicted: RowPredictions, swept: Mask) ->
 
 def _median(errors: Array) -> float | None:
     return float(np.median(errors)) if len(errors) else None
-
-
-def both(first: Training, second: Training) -> Training:
-    """Rows of both."""
-    return Training(
-        joined(first.rows, second.rows),
-        np.concatenate([first.itl_p95, second.itl_p95]),
-        {**first.architectures, **second.architectures},
-    )

@@ -50,6 +50,8 @@ _MOST_RESIDUAL = 1.0
 # How many cells, or runs of a cell, it takes to believe half of what they say.
 _GPU_PRIOR_CELLS = 5.0
 _CELL_PRIOR_RUNS = 0.3
+# Where no run was free to end.
+_UNKNOWN_OUTPUT = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def fit_recipe(training: Training, start: Fitted | None = None) -> Fitted:
         idle=idle_model,
         gpus={name: _known_gpu(cells, rise, name, row, watts.get(name)) for name, row in present.items()},
         models=_known_models(training.rows, training.architectures),
+        typical_output_tokens=_typical_output(rows),
         cells={},
         trees={
             **_latency_trees("online", cells.take(cells.source == Source.SERVER), online, present),
@@ -135,6 +138,13 @@ def _known_models(rows: Measured, architectures: Mapping[str, str]) -> dict[str,
         typical = round(float(np.median(lengths)), 2) if len(lengths) else None
         known[name] = KnownModel(architectures.get(name, ""), typical)
     return known
+
+
+def _typical_output(rows: Measured) -> float:
+    """The median over plain models of the median length of their outputs."""
+    free = rows.take((rows.source != Source.SWEEP) & plain(rows.columns))
+    medians = [np.median(free.columns.output[free.model == name]) for name in np.unique(free.model)]
+    return round(float(np.median(medians)), 2) if medians else _UNKNOWN_OUTPUT
 
 
 def _latency_trees(

@@ -24,6 +24,7 @@ from .predict_rows import Anchors, RowPredictions, predict_rows
 Mask = NDArray[np.bool_]
 Progress = Callable[[str], None]
 FoldProtocol = Literal["cv", "logo", "lolo", "lomo", "both"]
+FOLD_PROTOCOLS: tuple[FoldProtocol, ...] = ("cv", "logo", "lolo", "lomo", "both")
 _FOLDS = 5
 _MODEL_FOLDS = 6
 _SEED = 42

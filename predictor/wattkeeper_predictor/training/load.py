@@ -1,7 +1,7 @@
 """Measured rows from any number of files, each of a format known by its columns.
 
 Watt Counts' runs (summary or upstream) take models and GPUs from WattGPU's two tables or, without them, from
-the catalogues. Batch sweeps (``sweeps``) carry their own sizes.
+the catalogues. Batch sweeps (``sweeps``) and our own format (``own_format``) carry what they need.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,8 @@ from wattkeeper_predictor.recipes.wattkeeper.recall import architecture
 
 from .dataset import Dataset, load_dataset
 from .fit_recipe import Training
-from .measured import Measured, from_runs, joined, true_model
+from .measured import Measured, Source, from_runs, joined, true_model
+from .own_format import is_own, read_own
 from .sweeps import SWEEP_COLUMNS, SweepTable, read_sweeps
 
 
@@ -45,7 +46,16 @@ def load_measured(
     digests: list[str] = []
     runs = sweeps = 0
     for file in files:
-        if is_sweep(file):
+        header = _header(file)
+        if is_own(header):
+            own = read_own(file, strict=strict)
+            parts.append((own.rows, own.itl_p95))
+            notes += [f"{file.name}: {own.complaint()}"] if own.broken else []
+            digests.append(own.sha256)
+            architectures |= own.architectures
+            swept = int((own.rows.source == Source.SWEEP).sum())
+            sweeps, runs = sweeps + swept, runs + len(own.rows) - swept
+        elif header >= SWEEP_COLUMNS:
             table = read_sweeps(file, strict=strict)
             parts.append((table.rows, table.itl_p95))
             notes += _sweep_notes(file, table)
@@ -53,7 +63,7 @@ def load_measured(
             architectures |= table.architectures
             sweeps += len(table.rows)
         else:
-            data = load_dataset(file, models, gpus, strict=strict)
+            data = _known_experts(load_dataset(file, models, gpus, strict=strict))
             rows = from_runs(data)
             parts.append((rows, np.full(len(rows), np.nan)))
             notes += _run_notes(file, data)
@@ -74,10 +84,24 @@ def load_measured(
     )
 
 
-def is_sweep(path: Path) -> bool:
-    """Whether the file has a batch sweep's columns."""
+def _known_experts(data: Dataset) -> Dataset:
+    """The same without mixtures of which nobody knows the experts: nothing can be said of their steps."""
+    unknown = {
+        name
+        for name, spec in data.models.items()
+        if spec.is_mixture_of_experts and true_model(spec).experts_total is None
+    }
+    return replace(
+        data,
+        runs=tuple(run for run in data.runs if run.model not in unknown),
+        models={name: spec for name, spec in data.models.items() if name not in unknown},
+        skipped={**data.skipped, **dict.fromkeys(sorted(unknown), "a mixture whose experts aren't known")},
+    )
+
+
+def _header(path: Path) -> set[str]:
     with path.open(encoding="utf-8", newline="") as file:
-        return set(next(csv.reader(file), [])) >= SWEEP_COLUMNS
+        return set(next(csv.reader(file), []))
 
 
 def _sweep_notes(file: Path, table: SweepTable) -> list[str]:

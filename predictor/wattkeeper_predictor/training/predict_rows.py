@@ -18,8 +18,6 @@ from .measured import NOMINAL_QUEUE, Measured, Source
 
 Array = NDArray[np.float64]
 ANCHORS = ("idle", "length", "duty")
-# Where training knows no output length at all.
-_TYPICAL_OUTPUT = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +73,9 @@ def predict_rows(
 
 
 def _without_hint(fitted: Fitted, rows: Measured) -> Columns:
-    """Output lengths as training knows them: the model's own where it was seen, else the median model's."""
+    """Output lengths as training knows them: the model's own where it was seen, else a typical one's."""
     seen = {name: model.output_tokens for name, model in fitted.models.items() if model.output_tokens}
-    typical = float(np.median(list(seen.values()))) if seen else _TYPICAL_OUTPUT
+    typical = fitted.typical_output_tokens
     lengths = np.array([seen.get(model, typical) for model in rows.model.tolist()])
     swept = rows.source == Source.SWEEP
     return rows.columns.replace(

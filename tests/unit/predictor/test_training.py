@@ -159,6 +159,7 @@ def test_equal_data_gives_equal_bytes_and_a_servable_recipe(data: Dataset, tmp_p
 
 def test_the_command_trains_and_evaluates(files: dict[str, Path], tmp_path: Path) -> None:
     options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
+    options += ["--recipe", "wattgpu"]
     trained = CliRunner().invoke(app, ["train", *options, "--out", str(tmp_path / "out")])
     assert trained.exit_code == 0
     assert "skipped example/mixture: a mixture of experts" in trained.stderr

@@ -67,6 +67,7 @@ class Answers:
                 (c.hybrid > 0).tolist(), strict=True,
             )
         )  # fmt: skip
+        old = (c.old > 0).tolist()
         columns = _Columns(c, figured)
         of_gpu: dict[int, _OfGpu] = {}
         of_model: dict[int, tuple[tuple[str, ...], float]] = {}
@@ -86,6 +87,7 @@ class Answers:
                 scenario="offline" if query.workload.scenario == "Offline" else "server",
                 kinds=situation_kinds(*kinds[place]),
                 swept_gpu=gpu in self._swept,
+                old=old[place],
                 swept_pair=cell is not None and any(kinds[place]),
                 far=is_far(context[place], running[place]),
                 idle_known=(held is not None and held.idle_watts is not None)
@@ -100,6 +102,8 @@ class Answers:
             if anchors.evidence:
                 bounds = _tightened(bounds, anchors, query)
                 notes += anchors.explain(query.gpu.name, query.model.id)
+            if situation.old and "mixture" in situation.kinds:
+                notes.append("mixtures on GPUs before compute capability 8.0 were measured many times slower")
             flags = (*about_gpu.outside, *about_model[0])
             rows.append(columns.prediction(place, query, bounds, situation, flags, notes))
         return rows

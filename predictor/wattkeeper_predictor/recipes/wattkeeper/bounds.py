@@ -21,6 +21,7 @@ class Situation(NamedTuple):
     scenario: str  # server or offline
     kinds: tuple[str, ...]  # of KINDS; none for plain configurations
     swept_gpu: bool  # a GPU that batch sweeps measured
+    old: bool  # before compute capability 8.0
     swept_pair: bool  # the very configuration was in a sweep
     far: bool  # contexts or batches beyond what server runs had
     idle_known: bool
@@ -92,8 +93,9 @@ def _target(intervals: Intervals, of: Situation, target: str, confidence: float)
     if of.swept_pair:
         return intervals.widest(["measured/sweep"], target, confidence)
     tables = [f"sweep/{kind}" for kind in of.kinds]
-    if of.scenario == "offline" and "mixture" in of.kinds:
-        tables.append("offline/mixture")
+    if "mixture" in of.kinds:
+        tables += ["old/mixture"] if of.old else []
+        tables += ["offline/mixture"] if of.scenario == "offline" else []
     bound = intervals.widest(tables, target, confidence)
     if of.swept_gpu:
         return bound

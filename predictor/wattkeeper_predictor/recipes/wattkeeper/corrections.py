@@ -93,7 +93,10 @@ _SEEN_ONLINE = {
 }  # fmt: skip
 _SEEN_OFFLINE = {**_SAMPLING, "max_depth": 5, "reg_lambda": 5, "eta": 0.05, "min_child_weight": 3}
 _UNSEEN = {**_SAMPLING, "max_depth": 4, "reg_lambda": 60, "eta": 0.05, "min_child_weight": 20}
-_POWER = {**_SAMPLING, "max_depth": 4, "reg_lambda": 20, "eta": 0.05, "min_child_weight": 5}
+_POWER = {
+    "subsample": 0.9, "colsample_bynode": 0.7,
+    "max_depth": 4, "reg_lambda": 20, "eta": 0.05, "min_child_weight": 5,
+}  # fmt: skip
 _LOADED = {
     "subsample": 0.5, "colsample_bynode": 0.4, "num_parallel_tree": 5,
     "max_depth": 3, "reg_lambda": 50, "eta": 0.05, "min_child_weight": 5,

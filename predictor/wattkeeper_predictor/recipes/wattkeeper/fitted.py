@@ -59,6 +59,7 @@ class Fitted:
     idle: IdleModel
     gpus: Mapping[str, KnownGpu]
     models: Mapping[str, KnownModel]
+    typical_output_tokens: float  # of a dense model, where neither workload nor training says more
     cells: Mapping[tuple[str, str, str], CellShift]
     trees: Mapping[str, xgboost.Booster]
 
@@ -80,6 +81,7 @@ def to_parts(fitted: Fitted) -> tuple[dict[str, Any], dict[str, bytes]]:
             }
             for name, gpu in sorted(fitted.gpus.items())
         },
+        "typical_output_tokens": fitted.typical_output_tokens,
         "models": {name: asdict(model) for name, model in sorted(fitted.models.items())},
     }
     cells = [[*key, cell.itl, cell.rise, cell.runs] for key, cell in sorted(fitted.cells.items())]
@@ -101,6 +103,7 @@ def from_parts(manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> Fitte
                 name: KnownGpu(GpuRow(*gpu["figures"]), gpu["idle_watts"], gpu["rise_shift"], gpu["trees"])
                 for name, gpu in manifest["gpus"].items()
             },
+            typical_output_tokens=float(manifest["typical_output_tokens"]),
             models={name: KnownModel(**model) for name, model in manifest["models"].items()},
             cells={
                 (model, gpu, regime): CellShift(itl, rise, runs)

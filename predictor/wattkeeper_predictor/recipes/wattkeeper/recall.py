@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattkeeper_predictor.catalog import GpuCatalogue
 from wattkeeper_predictor.engine.columns import Columns
+from wattkeeper_predictor.engine.gpu_columns import gpu_row
 from wattkeeper_predictor.specs import ModelSpec
 
 from .figures import Known
@@ -27,6 +29,38 @@ def architecture(model: ModelSpec) -> str:
         model.experts_total or 0,
     )
     return "x".join(map(str, sizes))
+
+
+_SCALED = ("bandwidth_gb_s", "tflops", "tdp_watts", "boost_ghz", "sm_ghz")
+
+
+def trained_ratios(fitted: Fitted) -> dict[str, tuple[float, ...]]:
+    """By how much training describes GPUs otherwise than the catalogue, in the order of ``_SCALED``.
+
+    Runs of one board came with figures mixed of two; what was fitted to them holds for them. Ratios, not the
+    figures themselves, so that a question about a better board of that name still gets a better one.
+    """
+    ratios = {}
+    for name, gpu in fitted.gpus.items():
+        spec = GpuCatalogue.load().match(name)
+        if spec is None or spec.name != name:
+            continue
+        listed = gpu_row(spec)
+        ratio = tuple(getattr(gpu.row, figure) / getattr(listed, figure) for figure in _SCALED)
+        if any(abs(value - 1) > 1e-5 for value in ratio):
+            ratios[name] = ratio
+    return ratios
+
+
+def as_trained(c: Columns, gpus: Sequence[str], ratios: Mapping[str, tuple[float, ...]]) -> Columns:
+    """The questions with measured GPUs described as in training."""
+    if not any(name in ratios for name in gpus):
+        return c
+    same = (1.0,) * len(_SCALED)
+    factors = np.array([ratios.get(name, same) for name in gpus])
+    return c.replace(
+        **{figure: getattr(c, figure) * factors[:, place] for place, figure in enumerate(_SCALED)}
+    )
 
 
 def cell_key(c: Columns, place: int) -> str:

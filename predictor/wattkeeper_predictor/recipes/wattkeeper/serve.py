@@ -20,7 +20,7 @@ from .envelope import Checks, overloaded
 from .figures import Known, figures, plain
 from .fitted import from_parts
 from .intervals import Intervals
-from .recall import architecture, known_of
+from .recall import architecture, as_trained, known_of, trained_ratios
 from .telemetry import anchored, errors_of
 
 
@@ -40,6 +40,7 @@ class WattkeeperRecipe:
         except (KeyError, TypeError) as broken:
             raise ArtifactError(f"the artifact is damaged ({broken!r}); train again or reinstall") from broken
         self._anchors = anchors or self._fresh
+        self._ratios = trained_ratios(self._fitted)
 
     @property
     def anchors(self) -> AnchorState:
@@ -84,8 +85,8 @@ class WattkeeperRecipe:
         if query.observed is None:
             return anchors
         bare = replace(query, observed=None)
-        c = columns_of([_question(bare)])
         [gpu], [model] = self._names([bare])
+        c = as_trained(columns_of([_question(bare)]), [gpu], self._ratios)
         figured = figures(self._fitted, c, known_of(self._fitted, c, [gpu], [model]))
         for quantity, error in errors_of(query.observed, c, figured).items():
             anchors = anchors.learn(quantity, query.gpu.name, query.model.id, error, query.observed.samples)
@@ -116,8 +117,8 @@ class WattkeeperRecipe:
         )
 
     def _recall(self, queries: Sequence[Query]) -> tuple[Columns, Known, tuple[list[str], list[str]]]:
-        c = columns_of([_question(query) for query in queries])
         gpus, models = self._names(queries)
+        c = as_trained(columns_of([_question(query) for query in queries]), gpus, self._ratios)
         known = known_of(self._fitted, c, gpus, models)
         return c, anchored(known, queries, c, self._fitted, self._anchors), (gpus, models)
 
