@@ -309,9 +309,10 @@ class TestTelemetry:
     gpu = GPUS.get("A10")
 
     def test_an_idle_reading_moves_power_and_narrows_it(self) -> None:
-        bare = WATTKEEPER.predict(LLAMA, self.gpu, MEASURED_LOAD)
+        light = replace(MEASURED_LOAD, requests_per_second=0.02)
+        bare = WATTKEEPER.predict(LLAMA, self.gpu, light)
         read = WATTKEEPER.predict(
-            LLAMA, self.gpu, MEASURED_LOAD, observed=Observed(context_idle_watts=25.0, samples=10)
+            LLAMA, self.gpu, light, observed=Observed(context_idle_watts=25.0, samples=10)
         )
         assert bare.idle_watts and read.idle_watts
         assert read.idle_watts == pytest.approx(25.0, rel=0.05)
