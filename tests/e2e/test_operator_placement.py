@@ -157,9 +157,10 @@ def test_pools_are_found_written_and_selected(
         listing = json.loads(cluster.kubectl("get", "gnp", "--output=json"))["items"]
         return next((item for item in listing if item["metadata"]["name"] == name), {})
 
-    cluster.wait("the L4 pool has a status", lambda: pool("l4").get("status", {}).get("gpus") == 2)
+    # A node that isn't ready yet has its GPUs, and none of them free.
+    cluster.wait("the L4 pool has free GPUs", lambda: pool("l4").get("status", {}).get("freeGPUs") == 2)
     status = pool("l4")["status"]
-    assert (status["gpu"], status["nodes"], status["freeGPUs"]) == ("L4", 1, 2)
+    assert (status["gpu"], status["nodes"], status["gpus"]) == ("L4", 1, 2)
     assert status["memoryPerGPU"] == "23034Mi"
     assert pool("l4")["metadata"]["labels"]["wattkeeper.dev/discovered"] == "true"
 
