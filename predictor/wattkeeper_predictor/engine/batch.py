@@ -63,7 +63,7 @@ def steady(p: StepParameters, c: Columns, iterations: int = ITERATIONS) -> Stead
         per_token=per_token,
         step=step,
         single=step_terms(p, c, np.ones(len(c))).total(),
-        inverse_throughput=_inverse_throughput(c, itl, batch, server),
+        inverse_throughput=_inverse_throughput(c, itl, batch, server, demand / ceiling),
         first_token=_first_token(p, c, step),
         running=batch,
         demand=demand,
@@ -108,11 +108,13 @@ def _offline_batch(p: StepParameters, c: Columns, ceiling: Array) -> Array:
     return np.where(endless, ceiling, np.maximum(queue * c.output / steps, 1e-3))
 
 
-def _inverse_throughput(c: Columns, itl: Array, batch: Array, server: NDArray[np.bool_]) -> Array:
-    """Offline and at a given batch the engine's; a server generates what it is asked for, if it can."""
+def _inverse_throughput(
+    c: Columns, itl: Array, batch: Array, server: NDArray[np.bool_], overload: Array
+) -> Array:
+    """Offline and at a given batch the engine's; a server generates what it is asked for, while it can."""
     with np.errstate(divide="ignore"):
         asked = 1 / (c.rate * c.output)
-    return np.where(server, np.maximum(asked, itl / batch), itl / batch)
+    return np.where(server & (overload < 1), asked, itl / batch)
 
 
 def _first_token(p: StepParameters, c: Columns, step: Array) -> Array:

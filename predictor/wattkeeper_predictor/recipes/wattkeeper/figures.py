@@ -209,19 +209,20 @@ class _Watts(NamedTuple):
 
 def _figures(fitted: Fitted, c: Columns, state: Steady, correction: Array, watts: _Watts) -> Figures:
     slower = np.exp(correction)
-    server = (c.offline == 0) & np.isnan(c.fixed_batch)
+    overload = state.overload * slower
     with np.errstate(divide="ignore"):
         asked = 1 / (c.rate * c.output)
-    own = state.itl / state.running * slower
+    # A server generates what it is asked for, while it can.
+    carried = (c.offline == 0) & np.isnan(c.fixed_batch) & (overload < 1)
     return Figures(
         itl=state.itl * slower,
         per_token=state.per_token * slower,
         itl_p95=itl_p95(fitted.tail, fitted.online, c, state) * slower,
-        inverse_throughput=np.where(server, np.maximum(asked, own), state.inverse_throughput * slower),
+        inverse_throughput=np.where(carried, asked, state.itl / state.running * slower),
         first_token=state.first_token * slower,
         running=state.running,
         demand=state.demand * slower,
-        overload=state.overload * slower,
+        overload=overload,
         max_sequences=capacity(c).whole,
         idle_watts=watts.idle,
         power=watts.mean,
