@@ -215,7 +215,7 @@ def _rate(value: float) -> float | None:
 
 def _formats(bytes_per_weight: Array) -> list[str]:
     names = {2.0: "none", 1.0: "fp8", 0.53125: "mxfp4", 0.5625: "nvfp4"}
-    return [names.get(float(value), "awq") for value in bytes_per_weight]
+    return [names.get(float(value), "int4") for value in bytes_per_weight]
 
 
 def _figure(value: float) -> str:

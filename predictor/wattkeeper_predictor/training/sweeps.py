@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from wattkeeper_predictor.catalog import GpuCatalogue
 from wattkeeper_predictor.engine.columns import Question, columns_of
 from wattkeeper_predictor.errors import InvalidInput
+from wattkeeper_predictor.quantization import QUANTIZATIONS
 from wattkeeper_predictor.recipes.wattkeeper.recall import architecture
 from wattkeeper_predictor.specs import GpuSpec, ServingConfig, Workload
 
@@ -46,7 +47,7 @@ SWEEP_COLUMNS = frozenset(
 _TASK_PROMPTS = {"lm-arena-chat": 150, "gpqa": 250, "sourcegraph-fim": 1000}
 _OTHER_PROMPT = 300
 _FORMATS = {"bfloat16": "none", "bf16": "none", "float16": "none", "fp16": "none"}
-_SAME = {"int4": "awq", "w4a16": "awq"}
+_SAME = {"w4a16": "int4", "w8a8": "int8"}
 # The benchmark's short names.
 _GPUS = {"H100": "H100 SXM5", "H200": "H200 SXM", "B200": "B200 SXM", "A100": "A100 SXM4 80GB"}
 _NAMED_BROKEN_ROWS = 5
@@ -176,7 +177,10 @@ def _gpu(name: str) -> GpuSpec:
 
 def _format(precision: str) -> str:
     name = precision.strip().lower()
-    return _FORMATS.get(name, _SAME.get(name, name))
+    found = _FORMATS.get(name, _SAME.get(name, name))
+    if found not in QUANTIZATIONS:
+        raise ValueError(f"weight_precision {precision!r} isn't one of {', '.join(QUANTIZATIONS)}")
+    return found
 
 
 def _positive(row: Mapping[str, str], column: str) -> float:
