@@ -86,12 +86,16 @@ def import_runs(
 
 def model_card(
     artifacts: Annotated[Path | None, typer.Option(help="Artifacts, else the package's.")] = None,
+    recipe: Annotated[
+        RecipeName | None, typer.Option(help="Which of the package's, else the default.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write, else standard output.")] = None,
 ) -> None:
     """The model card, made from the artifacts' manifest."""
     from wattkeeper_predictor.training.model_card import model_card_text  # noqa: PLC0415 - only here
 
-    text = model_card_text(read_artifact(artifacts or default_artifacts()).manifest)
+    shipped = default_artifacts(recipe.value) if recipe else default_artifacts()
+    text = model_card_text(read_artifact(artifacts or shipped).manifest)
     if out is None:
         typer.echo(text, nl=False)
     else:

@@ -9,6 +9,8 @@ from typing import Any
 
 from wattkeeper_predictor.conformal import LEAST_CONFIDENCE_PERCENT, factor_at
 
+from .model_card_wattkeeper import wattkeeper_card_text
+
 _PROTOCOLS = {"cv": "rows (5-fold)", "logo": "a GPU", "lolo": "an LLM"}
 _TARGETS = {"power": "power", "itl": "ITL"}
 # The paper's MdAPE in per cent.
@@ -26,7 +28,9 @@ _SHOWN_PERCENT = 90
 
 
 def model_card_text(manifest: Mapping[str, Any]) -> str:
-    """Markdown, from ``model_card.md.in`` and the manifest's figures."""
+    """Markdown, from the recipe's template and the manifest's figures."""
+    if manifest["recipe"] == "wattkeeper":
+        return wattkeeper_card_text(manifest)
     template = Template(resources.files(__package__).joinpath("model_card.md.in").read_text(encoding="utf-8"))
     data = manifest["data"]
     return template.substitute(
