@@ -6,11 +6,13 @@ import pytest
 
 from wattkeeper_predictor import Predictor
 from wattkeeper_predictor.catalog import GpuCatalogue, ModelCatalogue
+from wattkeeper_predictor.predictor import default_artifacts
 
 
 @pytest.fixture(scope="session")
 def predictor() -> Predictor:
-    return Predictor.load()
+    """The paper's recipe."""
+    return Predictor.load(default_artifacts("wattgpu"))
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ def test_an_unknown_recipe_is_named(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_lacks_a_part_is_damaged(tmp_path: Path) -> None:
-    shipped = read_artifact(default_artifacts())
+    shipped = read_artifact(default_artifacts("wattgpu"))
     manifest = {key: value for key, value in shipped.manifest.items() if key not in ("intervals", "files")}
     write_artifact(tmp_path, Artifact(manifest, shipped.files))
     with pytest.raises(ArtifactError, match="intervals"):

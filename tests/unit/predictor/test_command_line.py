@@ -15,6 +15,8 @@ from wattkeeper_predictor import ArtifactError, InvalidInput, OutOfPredictorRang
 from wattkeeper_predictor.cli import app, exit_code
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+PAPER = ["--recipe", "wattgpu"]
+OFFLINE = ["--scenario", "Offline"]
 NOWHERE = ["--scenario", "Offline", "--artifacts", "/nowhere"]
 
 
@@ -34,9 +36,8 @@ def _stdout(*arguments: str) -> str:
 
 
 def test_predict_in_words() -> None:
-    text = _stdout(
-        "predict", "--model", LLAMA, "--gpu", "L4", "--gpu", "A30", "--requests-per-second", "0.33"
-    )
+    arguments = ["--model", LLAMA, "--gpu", "L4", "--gpu", "A30", "--requests-per-second", "0.33"]
+    text = _stdout("predict", *arguments, *PAPER)
     assert "L4: 71 W (at most 72)" in text  # its TDP
     assert "A30: 139 W (at most 150)" in text  # of 149.2: a bound is rounded up
 
@@ -63,13 +64,24 @@ def test_a_model_from_its_config(tmp_path: Path) -> None:
     assert "UnseenModel" in _stdout("predict", *arguments)
 
 
+def test_predict_and_explain_say_all_that_the_full_recipe_knows() -> None:
+    arguments = ["--model", "Qwen/Qwen3-30B-A3B", "--gpu", "H100 SXM5", "--requests-per-second", "2"]
+    arguments += ["--tensor-parallel", "2", "--quantization", "fp8", "--recipe", "wattkeeper"]
+    text = _stdout("predict", *arguments)
+    for said in ("95 % of gaps", "first token after", "idle", "full load", "tokens/s", "mixture"):
+        assert said in text
+    read = json.loads(_stdout("predict", *arguments, "--idle-watts", "100", "--json"))["predictions"][0]
+    assert read["idle_watts"] == pytest.approx(200, rel=0.1)
+    assert read["ttft_seconds"] < read["ttft_upper_seconds"]
+    assert "a step:" in _stdout("explain", *arguments)
+
+
 def test_explain_lists_each_features_part() -> None:
-    text = _stdout("explain", "--model", LLAMA, "--gpu", "H100 SXM5", "--requests-per-second", "0.33")
+    arguments = ["--model", LLAMA, "--gpu", "H100 SXM5", "--requests-per-second", "0.33", *PAPER]
+    text = _stdout("explain", *arguments)
     assert "bandwidth_latency" in text
     assert "neither" not in text
-    reasons = json.loads(
-        _stdout("explain", "--model", LLAMA, "--gpu", "H100 SXM5", "--requests-per-second", "0.33", "--json")
-    )
+    reasons = json.loads(_stdout("explain", *arguments, "--json"))
     assert reasons["explanations"][0]["level"] == "high"
 
 
@@ -92,7 +104,10 @@ def test_the_catalogue_says_how_a_name_is_read() -> None:
 
 
 def test_the_model_card_can_be_printed() -> None:
-    assert "## What it can't do" in _stdout("model-card")
+    for recipe in ("wattgpu", "wattkeeper"):
+        text = _stdout("model-card", "--recipe", recipe)
+        assert f"# Model card: recipe `{recipe}`" in text
+        assert "## What it can't do" in text
 
 
 @pytest.mark.parametrize(
@@ -108,7 +123,10 @@ def test_exit_codes(error: InvalidInput | OutOfPredictorRange | ArtifactError, c
     [
         (["predict", "--model", "no/such", "--gpu", "L4", "--requests-per-second", "1"], 2, "config.json"),
         (["predict", "--model", LLAMA, "--gpu", "L4"], 2, "requests_per_second"),
-        (["predict", "--model", "Qwen/Qwen3-30B-A3B", "--gpu", "L4", "--scenario", "Offline"], 3, "experts"),
+        (["predict", "--model", "Qwen/Qwen3-30B-A3B", "--gpu", "L4", *OFFLINE, *PAPER], 3, "experts"),
+        (["predict", "--model", LLAMA, "--gpu", "L4", *OFFLINE, *PAPER, "--artifacts", "."], 2, "either"),
+        (["predict", "--model", LLAMA, "--gpu", "L4", *OFFLINE, *PAPER, "--duty", "1"], 3, "doesn't learn"),
+        (["predict", "--model", LLAMA, "--gpu", "L4", *OFFLINE, "--idle-watts", "-1"], 2, "idle_watts"),
         (
             ["predict", "--model", LLAMA, "--gpu", "L4", "--scenario", "Offline", "--artifacts", "/nowhere"],
             4,

@@ -58,5 +58,5 @@ def test_the_papers_table(data_dir: Path, protocol: str) -> None:
 @pytest.mark.full
 def test_the_shipped_artifacts_are_what_training_gives(data_dir: Path, tmp_path: Path) -> None:
     write_artifact(tmp_path, train_wattgpu(dense(load_dataset(**_paths(data_dir)))))
-    for path in default_artifacts().iterdir():
+    for path in default_artifacts("wattgpu").iterdir():
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name

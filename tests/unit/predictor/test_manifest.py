@@ -24,7 +24,7 @@ CARD = Path(__file__).parents[3] / "docs/model-card.md"
 
 @pytest.fixture(scope="module")
 def manifest() -> Any:
-    return read_artifact(default_artifacts()).manifest
+    return read_artifact(default_artifacts("wattgpu")).manifest
 
 
 def test_features_and_settings_are_the_recipes(manifest: Any) -> None:
@@ -101,12 +101,13 @@ def test_more_sequences_may_cost_more_the_surer_the_bound(manifest: Any) -> None
 
 
 def test_the_files_are_small_and_no_pickle() -> None:
-    files = list(default_artifacts().iterdir())
+    files = list(default_artifacts("wattgpu").iterdir())
     assert sum(path.stat().st_size for path in files) < 5_000_000
     assert {path.suffix for path in files} == {".json", ".ubj"}
 
 
-def test_the_model_card_is_the_manifests(manifest: Any) -> None:
+def test_the_model_card_is_the_manifests() -> None:
+    manifest = read_artifact(default_artifacts()).manifest
     assert CARD.read_text(encoding="utf-8") == model_card_text(manifest), (
         "stale: run `wattkeeper-predictor model-card --out docs/model-card.md`"
     )

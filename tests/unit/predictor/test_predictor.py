@@ -21,6 +21,7 @@ from wattkeeper_predictor import (
     Workload,
 )
 from wattkeeper_predictor.catalog import GpuCatalogue, ModelCatalogue
+from wattkeeper_predictor.predictor import default_artifacts
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 TWO_GPUS = ServingConfig(tensor_parallel_size=2)
@@ -203,7 +204,11 @@ MODELS = [LLAMA, "Qwen/Qwen3-8B", "HuggingFaceTB/SmolLM2-1.7B-Instruct", "openai
 def test_more_load_never_lowers_a_figure_or_its_bound(
     model: str, gpu: str, rate: float, factor: float
 ) -> None:
-    predictor, spec, where = Predictor.load(), ModelCatalogue.load().get(model), GpuCatalogue.load().get(gpu)
+    predictor, spec, where = (
+        Predictor.load(default_artifacts("wattgpu")),
+        ModelCatalogue.load().get(model),
+        GpuCatalogue.load().get(gpu),
+    )
     try:
         busy = predictor.predict(spec, where, Workload(requests_per_second=rate * factor))
         calm = predictor.predict(spec, where, Workload(requests_per_second=rate))
@@ -247,7 +252,7 @@ def test_every_answer_is_sound(data: st.DataObject) -> None:
     rate = data.draw(st.floats(0.001, 1.0))
     workload = data.draw(st.sampled_from([OFFLINE, replace(HIGH, requests_per_second=rate)]))
     try:
-        answer = Predictor.load().predict(model, gpu, workload)
+        answer = Predictor.load(default_artifacts("wattgpu")).predict(model, gpu, workload)
     except OutOfPredictorRange as refused:
         assert refused.field
         return

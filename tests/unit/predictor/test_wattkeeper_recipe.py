@@ -367,3 +367,10 @@ class TestTelemetry:
         paper = Predictor.load(default_artifacts("wattgpu"))
         with pytest.raises(OutOfPredictorRange, match="doesn't learn"):
             paper.predict(LLAMA, GPUS.get("A30"), MEASURED_LOAD, observed=Observed(duty=1.0))
+
+
+def test_a_server_generates_what_it_is_asked_for() -> None:
+    work = Workload(requests_per_second=2.0, prompt_tokens=100, output_tokens=150)
+    found = WATTKEEPER.predict(LLAMA, GPUS.get("L40S"), work)
+    assert found.throughput_tokens_per_second == pytest.approx(2.0 * 150)
+    assert found.energy_per_token_joules == pytest.approx(found.power_watts / 300)
